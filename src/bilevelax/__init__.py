@@ -1,0 +1,58 @@
+"""Contextual stochastic bilevel optimization in JAX."""
+
+from bilevelax._version import __version__
+from bilevelax.constraints import projected
+from bilevelax.errors import RunStopped
+from bilevelax.estimate import Cost, Estimate, Estimator, stateless
+from bilevelax.estimators.dl_sgd import dl_sgd
+from bilevelax.estimators.rt_mlmc import rt_mlmc
+from bilevelax.history import append_to
+from bilevelax.hypergradient import hypergradient
+from bilevelax.inverse import conjugate_gradient, dense, neumann, none, summed_neumann
+from bilevelax.lower import Iterates, LowerSolver, averaged_step, epoch_sgd, frozen, optax_steps, sgd
+from bilevelax.minibatch import minibatch
+from bilevelax.outer import Result, minimize
+from bilevelax.problem import Problem
+from bilevelax.respond import Evaluation, evaluate, respond
+from bilevelax.schedules import sqrt_then_linear
+from bilevelax.special_cases import conditional_stochastic, stochastic, stochastic_bilevel
+from bilevelax.stored import context_at, from_arrays
+
+__all__ = [
+    "Cost",
+    "Estimate",
+    "Estimator",
+    "Evaluation",
+    "Iterates",
+    "LowerSolver",
+    "Problem",
+    "Result",
+    "RunStopped",
+    "__version__",
+    "append_to",
+    "averaged_step",
+    "conditional_stochastic",
+    "conjugate_gradient",
+    "context_at",
+    "dense",
+    "dl_sgd",
+    "epoch_sgd",
+    "evaluate",
+    "from_arrays",
+    "frozen",
+    "hypergradient",
+    "minibatch",
+    "minimize",
+    "neumann",
+    "none",
+    "optax_steps",
+    "projected",
+    "respond",
+    "rt_mlmc",
+    "sgd",
+    "sqrt_then_linear",
+    "stateless",
+    "stochastic",
+    "stochastic_bilevel",
+    "summed_neumann",
+]

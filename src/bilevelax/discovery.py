@@ -1,0 +1,32 @@
+"""One file is one part: what is in a package folder is what there is to choose from."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any, NamedTuple
+
+
+class Catalogue(NamedTuple):
+    """The parts of a package, one module each; ``factory`` names what to take from each module."""
+
+    package: str
+    kind: str
+    factory: str | None = None  # None: the function of the module's own name
+
+    def names(self) -> list[str]:
+        path = importlib.import_module(self.package).__path__
+        return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
+
+    def load(self, name: str) -> Any:
+        """The factory of the named part."""
+        return getattr(self.module(name), self.factory or name)
+
+    def summary(self, name: str) -> str:
+        """First line of the part's own description."""
+        return (self.module(name).__doc__ or "").strip().splitlines()[0]
+
+    def module(self, name: str) -> Any:
+        if name not in self.names():
+            raise ValueError(f"There is no {self.kind} {name!r}. Choose from: {', '.join(self.names())}.")
+        return importlib.import_module(f"{self.package}.{name}")

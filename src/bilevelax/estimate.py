@@ -1,0 +1,81 @@
+"""What a gradient estimator is: `Estimator`, its report `Estimate` and the oracle calls `Cost`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from bilevelax.problem import Key, Problem, PyTree, X
+
+Count = Any  # an int, or a traced int32
+State = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Oracle calls of one estimate, in the units of Table 1. Exact."""
+
+    xi: Count = 0
+    eta: Count = 0
+    grad_f: Count = 0
+    grad_g: Count = 0
+    hess_g: Count = 0
+    cross_g: Count = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return jax.tree.map(lambda a, b: a + b, self, other)
+
+    def times(self, n: Count) -> Cost:
+        """n times each call."""
+        return jax.tree.map(lambda a: n * a, self)
+
+    def at_points(self, n: Count) -> Cost:
+        """The same draws used at n points: n times the derivatives, the samples once."""
+        return dataclasses.replace(self.times(n), xi=self.xi, eta=self.eta)
+
+    def asdict(self) -> dict[str, Count]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+class Estimate(NamedTuple):
+    """A gradient estimate: ``grad`` has the structure, shapes and dtypes of x."""
+
+    grad: PyTree
+    cost: Cost
+    aux: dict[str, Any]  # recorded, never read by the loop
+
+
+class Levels(NamedTuple):
+    """What `minibatch` needs to stratify a multilevel estimator.
+
+    ``estimate`` of the estimator draws level k with ``probabilities[k - first]`` and returns
+    ``at_level(k, key, problem, x)``; ``at_levels`` does the same for many keys whose levels are
+    known at compile time, deepest first, and returns stacked estimates.
+    """
+
+    first: int
+    probabilities: tuple[float, ...]
+    draw: Callable[[Key], jax.Array]
+    at_level: Callable[[Count, Key, Problem, X], Estimate]
+    at_levels: Callable[[tuple[int, ...], Key, Problem, X], Estimate]
+
+
+class Estimator(NamedTuple):
+    """``init(problem, x) -> state``; ``estimate(key, problem, x, state) -> (Estimate, state)``."""
+
+    init: Callable[[Problem, X], State]
+    estimate: Callable[[Key, Problem, X, State], tuple[Estimate, State]]
+    levels: Levels | None = None
+
+
+def stateless(estimate: Callable[[Key, Problem, X], Estimate], levels: Levels | None = None) -> Estimator:
+    """The estimator that remembers nothing between calls."""
+    return Estimator(
+        init=lambda problem, x: (),
+        estimate=lambda key, problem, x, state: (estimate(key, problem, x), state),
+        levels=levels,
+    )

@@ -1,0 +1,159 @@
+"""The contextual bilevel problem (eq. 1-2) and its derivative products.
+
+This is the only core file that differentiates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import random
+
+if TYPE_CHECKING:
+    from bilevelax.inverse import InverseHessian
+    from bilevelax.lower import LowerSolver
+
+Key = Any
+X = Any
+Y = Any
+Xi = Any
+Eta = Any
+PyTree = Any
+
+
+def static(**kw: Any) -> Any:
+    """A dataclass field that is part of the tree's structure, not a leaf."""
+    return dataclasses.field(metadata={"static": True}, **kw)
+
+
+# How each function of a problem is called; validated once per function.
+SIGNATURES = {
+    "f": ("x", "y", "eta", "xi"),
+    "g": ("x", "y", "eta", "xi"),
+    "sample_context": ("key", "data"),
+    "sample_conditional": ("key", "xi", "data"),
+    "init_y": ("x", "xi"),
+}
+
+
+@functools.lru_cache(maxsize=4096)
+def _check_arity(name: str, function: Callable[..., Any]) -> None:
+    if not callable(function):
+        raise ValueError(f"`{name}` of Problem must be a function. Got {function!r}.")
+    wanted = SIGNATURES[name]
+    try:
+        inspect.signature(function).bind(*wanted)
+    except TypeError:
+        raise ValueError(
+            f"`{name}` of Problem is called as {name}({', '.join(wanted)}), with {len(wanted)} arguments. "
+            f"Got {name}{inspect.signature(function)}."
+        ) from None
+    except ValueError:  # a builtin without a signature: nothing to check
+        pass
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    r"""Contextual stochastic bilevel problem, eq. (1)-(2).
+
+    .. math::
+        \min_x E_{\xi, \eta|\xi} f(x, y^*(x; \xi), \eta, \xi), \quad
+        y^*(x; \xi) = \arg\min_y E_{\eta|\xi} g(x, y, \eta, \xi)
+
+    ``x``, ``y``, ``xi`` and ``eta`` are arbitrary pytrees. ``f`` and ``g`` see samples, never
+    data; ``data`` enters through the samplers only, as leaves of the compiled program's
+    arguments: close over no array of size in any of the functions.
+
+    Args:
+        f: upper loss ``f(x, y, eta, xi) -> scalar``.
+        g: lower loss ``g(x, y, eta, xi) -> scalar``, ``mu_g``-strongly convex in ``y``.
+        sample_context: ``(key, data) -> xi``, a draw of P_xi.
+        sample_conditional: ``(key, xi, data) -> eta``, a draw of P_{eta|xi}. ``eta`` may be a
+            pair (train, test) of which ``g`` reads one and ``f`` the other.
+        init_y: ``(x, xi) -> y``, the follower's starting point y_1^0.
+        data: any pytree of arrays.
+        mu_g: strong convexity of ``g`` in ``y`` (Assumption 1 (ii)), if known.
+        L_g1: a bound of the *per-sample* Hessians of ``g`` in ``y`` (Assumption 1 (iii)), if known.
+        lower: the lower solver that suits this problem; estimators use it when given none.
+        inverse: likewise the inverse-Hessian estimate.
+    """
+
+    f: Callable[[X, Y, Eta, Xi], jax.Array] = static()
+    g: Callable[[X, Y, Eta, Xi], jax.Array] = static()
+    sample_context: Callable[[Key, PyTree], Xi] = static()
+    sample_conditional: Callable[[Key, Xi, PyTree], Eta] = static()
+    init_y: Callable[[X, Xi], Y] = static()
+    data: PyTree = ()
+    mu_g: float | None = static(default=None)
+    L_g1: float | None = static(default=None)
+    lower: LowerSolver | None = static(default=None)
+    inverse: InverseHessian | None = static(default=None)
+
+    def __post_init__(self) -> None:
+        for name in SIGNATURES:
+            _check_arity(name, getattr(self, name))
+        for name in ("mu_g", "L_g1"):
+            value = getattr(self, name)
+            if value is not None:
+                if not 0 < float(value) < float("inf"):
+                    raise ValueError(f"`{name}` of Problem must be a positive number. Got {value!r}.")
+                object.__setattr__(self, name, float(value))
+        if self.mu_g is not None and self.L_g1 is not None and self.mu_g > self.L_g1:
+            raise ValueError(
+                f"`mu_g` of Problem must not exceed `L_g1`. Got mu_g = {self.mu_g:g} and L_g1 = {self.L_g1:g}; "
+                "mu_g bounds the Hessian of g in y from below, L_g1 from above."
+            )
+
+    def context(self, key: Key) -> Xi:
+        """xi ~ P_xi."""
+        return self.sample_context(key, self.data)
+
+    def conditional(self, key: Key, xi: Xi) -> Eta:
+        """eta ~ P_{eta|xi}."""
+        return self.sample_conditional(key, xi, self.data)
+
+    def conditionals(self, key: Key, xi: Xi, n: int, start: Any = 0) -> Eta:
+        """n draws of eta, stacked, addressed by (key, start), ..., (key, start + n - 1)."""
+        draw = jax.vmap(lambda j: self.conditional(random.fold_in(key, j), xi))
+        return draw(jnp.arange(n, dtype=jnp.int32) + start)
+
+    def start(self, x: X, xi: Xi) -> Y:
+        """y_1^0, with the dtypes that a compiled loop can carry."""
+        return jax.tree.map(lambda a: jnp.asarray(a, dtype=jnp.result_type(a)), self.init_y(x, xi))
+
+    def averaged(self, n: int) -> Problem:
+        """The same problem whose ``eta`` is a stack of n draws and whose losses are means over it."""
+        if n == 1:
+            return self
+
+        def mean(loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+            each = jax.vmap(loss, in_axes=(None, None, 0, None))
+            return lambda x, y, eta, xi: jnp.mean(each(x, y, eta, xi))
+
+        def sample_conditional(key: Key, xi: Xi, data: PyTree) -> Eta:
+            return dataclasses.replace(self, data=data).conditionals(key, xi, n)
+
+        return dataclasses.replace(self, f=mean(self.f), g=mean(self.g), sample_conditional=sample_conditional)
+
+    def grad_f(self, x: X, y: Y, eta: Eta, xi: Xi) -> tuple[X, Y]:
+        """(grad_1 f, grad_2 f)."""
+        return jax.grad(self.f, argnums=(0, 1))(x, y, eta, xi)
+
+    def grad_g(self, x: X, y: Y, eta: Eta, xi: Xi) -> Y:
+        """grad_2 g."""
+        return jax.grad(self.g, argnums=1)(x, y, eta, xi)
+
+    def hess_g(self, x: X, y: Y, eta: Eta, xi: Xi, r: Y) -> Y:
+        """(grad^2_22 g) r."""
+        return jax.jvp(lambda y: self.grad_g(x, y, eta, xi), (y,), (r,))[1]
+
+    def cross_g(self, x: X, y: Y, eta: Eta, xi: Xi, r: Y) -> X:
+        """(grad^2_12 g) r, the derivative in x of <grad_2 g, r> (Algorithm 4 prints y)."""
+        return jax.vjp(lambda x: self.grad_g(x, y, eta, xi), x)[1](r)[0]

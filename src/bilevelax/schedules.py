@@ -1,0 +1,25 @@
+"""Step-size schedules that optax does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+
+from bilevelax.errors import require_integer, require_positive
+
+
+def sqrt_then_linear(t0: int, scale: float = 1.0) -> optax.Schedule:
+    """The paper's rule: scale / sqrt(t) for t <= t0, then scale / t, with t = count + 1.
+
+    Note the jump from 1/sqrt(t0) to 1/t0 after t0; it is the paper's.
+    """
+    require_integer("t0", "sqrt_then_linear", t0, 1)
+    require_positive("scale", "sqrt_then_linear", scale)
+
+    def schedule(count: Any) -> Any:
+        t = jnp.asarray(count, dtype=float) + 1
+        return scale * jnp.where(t <= t0, 1 / jnp.sqrt(t), 1 / t)
+
+    return schedule

@@ -1,0 +1,97 @@
+"""Problems from stored contexts and outcomes: finite P_xi, empirical P_{eta|xi}."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
+
+
+class Stored(NamedTuple):
+    """A context of `from_arrays`: its row and its value; f, g and init_y get the value only."""
+
+    index: jax.Array
+    value: PyTree
+
+
+class Table(NamedTuple):
+    """The data leaves of such a problem."""
+
+    contexts: PyTree  # leading axis: contexts
+    outcomes: PyTree  # leading axes: contexts, outcomes (padded)
+    counts: jax.Array  # outcomes of each context
+
+
+def from_arrays(
+    f: Callable[[X, Y, Any, Xi], jax.Array],
+    g: Callable[[X, Y, Any, Xi], jax.Array],
+    contexts: PyTree,
+    outcomes: PyTree | Sequence[Any],
+    *,
+    init_y: Callable[[X, Xi], Y],
+    mu_g: float | None = None,
+    L_g1: float | None = None,
+) -> Problem:
+    """A problem whose contexts are the rows of ``contexts``, all equally likely.
+
+    Args:
+        f, g: losses as in `Problem`; xi is a row of ``contexts``, eta one of its outcomes.
+        contexts: pytree of arrays with M rows.
+        outcomes: pytree of arrays of shape (M, m, ...), or a list of M arrays of m_i rows each
+            where the contexts have different numbers of outcomes.
+        init_y, mu_g, L_g1: as in `Problem`.
+    """
+    contexts = jax.tree.map(jnp.asarray, contexts)
+    rows = {a.shape[0] if a.ndim else None for a in jax.tree.leaves(contexts)}
+    if len(rows) != 1 or None in rows or 0 in rows:
+        raise ValueError(f"`contexts` of from_arrays must be arrays with one row per context. Got rows {sorted(map(str, rows))}.")
+    (M,) = rows
+    outcomes, counts = _padded(outcomes, M)
+
+    def sample_context(key: Key, data: Table) -> Stored:
+        return context_at(data, random.randint(key, (), 0, M))
+
+    def sample_conditional(key: Key, xi: Stored, data: Table) -> Any:
+        j = random.randint(key, (), 0, data.counts[xi.index])
+        return jax.tree.map(lambda a: a[xi.index, j], data.outcomes)
+
+    return Problem(
+        f=lambda x, y, eta, xi: f(x, y, eta, xi.value),
+        g=lambda x, y, eta, xi: g(x, y, eta, xi.value),
+        sample_context=sample_context,
+        sample_conditional=sample_conditional,
+        init_y=lambda x, xi: init_y(x, xi.value),
+        data=Table(contexts, outcomes, counts),
+        mu_g=mu_g,
+        L_g1=L_g1,
+    )
+
+
+def context_at(table: Table, i: Any) -> Stored:
+    """Row i of the contexts, as the samplers return it: ``respond(problem, x, context_at(problem.data, 3), ...)``."""
+    return Stored(jnp.asarray(i, jnp.int32), jax.tree.map(lambda a: a[i], table.contexts))
+
+
+def _padded(outcomes: Any, M: int) -> tuple[PyTree, jax.Array]:
+    """Stacked outcomes and how many of them each context has."""
+    if isinstance(outcomes, list):
+        lengths = [len(rows) for rows in outcomes]
+        if len(outcomes) != M or min(lengths, default=0) < 1:
+            raise ValueError(
+                f"`outcomes` of from_arrays must hold at least one outcome for each of the {M} contexts. "
+                f"Got {len(outcomes)} entries, the shortest with {min(lengths, default=0)} rows."
+            )
+        longest = max(lengths)
+        padded = [np.concatenate([rows, np.repeat(rows[-1:], longest - len(rows), 0)]) for rows in map(np.asarray, outcomes)]
+        return jnp.asarray(np.stack(padded)), jnp.asarray(lengths, jnp.int32)
+    outcomes = jax.tree.map(jnp.asarray, outcomes)
+    shapes = {a.shape[:2] for a in jax.tree.leaves(outcomes)}
+    if len(shapes) != 1 or len(shape := shapes.pop()) < 2 or shape[0] != M or shape[1] < 1:
+        raise ValueError(f"`outcomes` of from_arrays must have shape (M, m, ...) with M = {M} contexts. Got {shape}.")
+    return outcomes, jnp.full(M, shape[1], jnp.int32)

@@ -1,0 +1,92 @@
+"""Bad input gets one clear sentence, before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+
+from bilevelax.problem import Eta, Problem, PyTree, X, Xi, Y
+
+
+class Shapes(NamedTuple):
+    """Abstract values of everything a problem makes."""
+
+    xi: Xi
+    eta: Eta
+    y: Y
+
+
+def as_arrays(name: str, owner: str, value: PyTree) -> PyTree:
+    """``value`` with array leaves of floating point, or one sentence about the first other leaf."""
+
+    def convert(path: Any, leaf: Any) -> jax.Array:
+        where = f"`{name}{jax.tree_util.keystr(path)}` of {owner}"
+        try:
+            array = jnp.asarray(leaf)
+        except TypeError:
+            raise ValueError(
+                f"{where} must be an array. Got {leaf!r}; keep what is not optimised out of {name}, "
+                "e.g. with equinox.partition(model, equinox.is_inexact_array)."
+            ) from None
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise ValueError(f"{where} must be floating point. Got {array.dtype}; convert it, e.g. with .astype(float).")
+        return jnp.asarray(array, dtype=array.dtype)
+
+    converted = jax.tree_util.tree_map_with_path(convert, value)
+    if not jax.tree.leaves(converted):
+        raise ValueError(f"`{name}` of {owner} must hold at least one array. Got {value!r}.")
+    return converted
+
+
+def describe(value: PyTree) -> str:
+    """Shapes and dtypes in the structure of ``value``, in one line."""
+    return str(jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", value)).replace("'", "")
+
+
+def _twice(name: str, symbol: str, draw: Callable[[], PyTree]) -> PyTree:
+    first, second = draw(), draw()
+    if jax.tree.structure(first) != jax.tree.structure(second) or describe(first) != describe(second):
+        raise ValueError(
+            f"`{name}` returned {describe(second)} for {symbol} on the second call and {describe(first)} on the first; "
+            "give it a fixed structure, shape and dtype."
+        )
+    return first
+
+
+def _loss_of(name: str, problem: Problem, x: X, shapes: Shapes) -> jax.ShapeDtypeStruct:
+    try:
+        return jax.eval_shape(getattr(problem, name), x, shapes.y, shapes.eta, shapes.xi)
+    except Exception as error:
+        raise ValueError(
+            f"`{name}` of Problem failed on y = {describe(shapes.y)} from init_y, eta = {describe(shapes.eta)} and "
+            f"xi = {describe(shapes.xi)}: {type(error).__name__}: {str(error).splitlines()[0]} "
+            f"Make init_y and the samplers return what {name} takes."
+        ) from error
+
+
+def check_shapes(problem: Problem, x: X) -> Shapes:
+    """Evaluate every function of the problem abstractly; raise one sentence about the first that is wrong."""
+    key = jax.eval_shape(lambda: random.key(0))
+    # fresh lambdas: eval_shape remembers what it traced, and a sampler that changes must be seen twice
+    xi = _twice("sample_context", "xi", lambda: jax.eval_shape(lambda key, p: p.context(key), key, problem))
+    eta = _twice(
+        "sample_conditional", "eta", lambda: jax.eval_shape(lambda key, xi, p: p.conditional(key, xi), key, xi, problem)
+    )
+    y = jax.eval_shape(lambda x, xi: problem.start(x, xi), x, xi)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(y):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(
+                f"`init_y` of Problem must return floating point. Got {leaf.dtype} at y{jax.tree_util.keystr(path)}."
+            )
+    if not jax.tree.leaves(y):
+        raise ValueError("`init_y` of Problem must return at least one array. Got none; for no lower level use stochastic().")
+    shapes = Shapes(xi, eta, y)
+    for name in ("f", "g"):
+        loss = _loss_of(name, problem, x, shapes)
+        if not isinstance(loss, jax.ShapeDtypeStruct) or loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
+            raise ValueError(f"`{name}` of Problem must return one floating-point scalar. Got {describe(loss)}.")
+    return shapes

@@ -16,7 +16,7 @@ from bilevelax.problem import Problem
 from bilevelax.respond import Evaluation, evaluate, respond
 from bilevelax.schedules import sqrt_then_linear
 from bilevelax.special_cases import conditional_stochastic, stochastic, stochastic_bilevel
-from bilevelax.stored import context_at, from_arrays
+from bilevelax.stored import from_arrays
 
 __all__ = [
     "Cost",
@@ -33,7 +33,6 @@ __all__ = [
     "averaged_step",
     "conditional_stochastic",
     "conjugate_gradient",
-    "context_at",
     "dense",
     "dl_sgd",
     "epoch_sgd",

@@ -52,16 +52,17 @@ class Estimate(NamedTuple):
 class Levels(NamedTuple):
     """What `minibatch` needs to stratify a multilevel estimator.
 
-    ``estimate`` of the estimator draws level k with ``probabilities[k - first]`` and returns
-    ``at_level(k, key, problem, x)``; ``at_levels`` does the same for many keys whose levels are
-    known at compile time, deepest first, and returns stacked estimates.
+    ``estimate`` draws level k with ``probabilities[k - first]`` by ``draw`` and returns
+    ``at_level(k, key, problem, x)``. ``at_levels(known, rest, keys, problem, x)`` returns the
+    stacked estimates of many keys: of the levels ``known`` at compile time, deepest first, and
+    then of the traced levels ``rest``.
     """
 
     first: int
     probabilities: tuple[float, ...]
     draw: Callable[[Key], jax.Array]
     at_level: Callable[[Count, Key, Problem, X], Estimate]
-    at_levels: Callable[[tuple[int, ...], Key, Problem, X], Estimate]
+    at_levels: Callable[[tuple[int, ...], jax.Array, Key, Problem, X], Estimate]
 
 
 class Estimator(NamedTuple):

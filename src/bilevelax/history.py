@@ -78,7 +78,9 @@ def decode(spec: Any, arrays: Any, like: PyTree | None) -> PyTree:
     if isinstance(spec, int):
         return jnp.asarray(arrays[str(spec)])
     if "other" in spec:
-        raise ValueError(f"`like` of Result.load must be given: x holds a {spec['other']}. Pass any x of that structure.")
+        raise ValueError(
+            f"`like` of Result.load must be given: x holds a {spec['other']}. Pass any x of that structure."
+        )
     ((kind, items),) = spec.items()
     if kind == "dict":
         return {name: decode(item, arrays, None) for name, item in items.items()}
@@ -111,7 +113,9 @@ def load_run(folder: str | Path, like: X | None) -> tuple[dict[str, PyTree], lis
     folder = Path(folder)
     for name in ("manifest.json", "arrays.npz", "history.jsonl"):
         if not (folder / name).is_file():
-            raise ValueError(f"`folder` of Result.load must hold a saved run. Got {str(folder)!r}, which has no {name}.")
+            raise ValueError(
+                f"`folder` of Result.load must hold a saved run. Got {str(folder)!r}, which has no {name}."
+            )
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     rows = [json.loads(line) for line in (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()]
     with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:

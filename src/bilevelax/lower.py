@@ -71,8 +71,8 @@ def for_draws(
     The draws of a block are made together, and two steps are taken per loop iteration: the
     same numbers as one by one, 2 to 3 times faster on CPU.
     """
-    if isinstance(n, int):
-        block = min(block, n)
+    static = isinstance(n, int)
+    block = min(block, n) if static else block
 
     def run_block(b: Count, carry: Any) -> Any:
         etas = problem.conditionals(key, xi, block, start=b * block)
@@ -82,9 +82,10 @@ def for_draws(
                 carry = body(jax.tree.map(lambda a: a[j], etas), carry)  # noqa: B023 (called at once)
             return carry
 
-        return lax.fori_loop(0, jnp.minimum(n - b * block, block) // 2, pair, carry)
+        steps = block if static else jnp.minimum(n - b * block, block)  # n is a power of two, as blocks should be
+        return lax.fori_loop(0, steps // 2, pair, carry)
 
-    return lax.fori_loop(0, -(-n // block), run_block, carry)
+    return run_block(0, carry) if static and n == block else lax.fori_loop(0, -(-n // block), run_block, carry)
 
 
 def power_of_two(k: Count) -> Count:

@@ -8,10 +8,11 @@ import numpy as np
 from jax import lax, random
 
 from bilevelax.errors import require_choice, require_integer
-from bilevelax.estimate import Count, Estimate, Estimator, Levels, stateless
+from bilevelax.estimate import Estimate, Estimator, Levels, stateless
 from bilevelax.problem import Key, Problem, X
 
 MODES = ("stratified", "loop", "vmap", "shared")
+FEW = 4  # a level that fewer lanes reach is not vectorised
 
 
 def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimator:
@@ -81,17 +82,15 @@ def leftover_levels(key: Key, fraction: np.ndarray, n: int) -> jax.Array:
 
 
 def stratified(levels: Levels, key: Key, keys: Key, problem: Problem, x: X) -> Estimate:
-    """Stacked estimates whose levels are as evenly spread as m allows; each is at its own level's weight 1/p_k."""
+    """Stacked estimates whose levels are as evenly spread as their number allows, each weighted by its own 1/p_k.
+
+    Levels that few lanes reach run one by one with the left-over lanes: vectorising them would
+    gain little and compile one more program for each level.
+    """
     sure, fraction = shares(levels.probabilities, len(keys))
-    ks = tuple(levels.first + i for i in reversed(range(len(sure))) for _ in range(sure[i]))
-    rest = len(keys) - len(ks)
-    parts = []
-    if ks:
-        parts.append(levels.at_levels(ks, keys[: len(ks)], problem, x))
-    if rest:
-
-        def one(lane: tuple[Count, Key]) -> Estimate:
-            return levels.at_level(lane[0], lane[1], problem, x)
-
-        parts.append(lax.map(one, (levels.first + leftover_levels(key, fraction, rest), keys[len(ks) :])))
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    deepest_first = [levels.first + i for i in reversed(range(len(sure))) for _ in range(sure[i])]
+    alone = sum(level > deepest_first[FEW - 1] for level in deepest_first) if len(deepest_first) >= FEW else len(keys)
+    known = tuple(deepest_first[alone:])
+    left = levels.first + leftover_levels(key, fraction, len(keys) - len(deepest_first))
+    rest = jnp.concatenate([jnp.asarray(deepest_first[:alone], jnp.int32), left])
+    return levels.at_levels(known, rest, keys, problem, x)

@@ -39,6 +39,7 @@ SIGNATURES = {
     "sample_context": ("key", "data"),
     "sample_conditional": ("key", "xi", "data"),
     "init_y": ("x", "xi"),
+    "context_at": ("i", "data"),
 }
 
 
@@ -83,6 +84,8 @@ class Problem:
         L_g1: a bound of the *per-sample* Hessians of ``g`` in ``y`` (Assumption 1 (iii)), if known.
         lower: the lower solver that suits this problem; estimators use it when given none.
         inverse: likewise the inverse-Hessian estimate.
+        n_contexts: number of contexts where they are finitely many and equally likely.
+        context_at: ``(i, data) -> xi``, context number i of these.
     """
 
     f: Callable[[X, Y, Eta, Xi], jax.Array] = static()
@@ -95,10 +98,15 @@ class Problem:
     L_g1: float | None = static(default=None)
     lower: LowerSolver | None = static(default=None)
     inverse: InverseHessian | None = static(default=None)
+    n_contexts: int | None = static(default=None)
+    context_at: Callable[[Any, PyTree], Xi] | None = static(default=None)
 
     def __post_init__(self) -> None:
         for name in SIGNATURES:
-            _check_arity(name, getattr(self, name))
+            if name != "context_at" or self.context_at is not None:
+                _check_arity(name, getattr(self, name))
+        if (self.n_contexts is None) != (self.context_at is None):
+            raise ValueError("`n_contexts` and `context_at` of Problem go together. Give both or neither.")
         for name in ("mu_g", "L_g1"):
             value = getattr(self, name)
             if value is not None:
@@ -114,6 +122,12 @@ class Problem:
     def context(self, key: Key) -> Xi:
         """xi ~ P_xi."""
         return self.sample_context(key, self.data)
+
+    def nth_context(self, i: Any) -> Xi:
+        """Context number i of a problem with finitely many."""
+        if self.context_at is None:
+            raise ValueError("This problem has no numbered contexts: Problem(..., n_contexts=..., context_at=...).")
+        return self.context_at(i, self.data)
 
     def conditional(self, key: Key, xi: Xi) -> Eta:
         """eta ~ P_{eta|xi}."""

@@ -21,7 +21,15 @@ class Solution(NamedTuple):
 
 
 def newton_cg(
-    problem: Problem, x: X, xi: Xi, eta: Eta, y: Y, *, iterations: int = 50, cg_steps: int = 100, tol: float | None = None
+    problem: Problem,
+    x: X,
+    xi: Xi,
+    eta: Eta,
+    y: Y,
+    *,
+    iterations: int = 50,
+    cg_steps: int = 100,
+    tol: float | None = None,
 ) -> Solution:
     """argmin_y g(x, y, eta, xi) for one fixed eta (of `Problem.averaged`: a stack) by damped Newton-CG.
 
@@ -59,7 +67,5 @@ def newton_cg(
         *_, norm, better, i = carry
         return better & (norm > goal) & (i < iterations)
 
-    y, _, norm, _, i = lax.while_loop(
-        going_on, newton, (y, start, first, jnp.ones((), bool), jnp.zeros((), jnp.int32))
-    )
+    y, _, norm, _, i = lax.while_loop(going_on, newton, (y, start, first, jnp.ones((), bool), jnp.zeros((), jnp.int32)))
     return Solution(y, norm, i)

@@ -40,6 +40,8 @@ def from_arrays(
 ) -> Problem:
     """A problem whose contexts are the rows of ``contexts``, all equally likely.
 
+    ``problem.nth_context(i)`` is row i as the samplers return it, e.g. for `respond`.
+
     Args:
         f, g: losses as in `Problem`; xi is a row of ``contexts``, eta one of its outcomes.
         contexts: pytree of arrays with M rows.
@@ -50,12 +52,17 @@ def from_arrays(
     contexts = jax.tree.map(jnp.asarray, contexts)
     rows = {a.shape[0] if a.ndim else None for a in jax.tree.leaves(contexts)}
     if len(rows) != 1 or None in rows or 0 in rows:
-        raise ValueError(f"`contexts` of from_arrays must be arrays with one row per context. Got rows {sorted(map(str, rows))}.")
+        raise ValueError(
+            f"`contexts` of from_arrays must be arrays with one row per context. Got rows {sorted(map(str, rows))}."
+        )
     (M,) = rows
     outcomes, counts = _padded(outcomes, M)
 
+    def context_at(i: Any, data: Table) -> Stored:
+        return Stored(jnp.asarray(i, jnp.int32), jax.tree.map(lambda a: a[i], data.contexts))
+
     def sample_context(key: Key, data: Table) -> Stored:
-        return context_at(data, random.randint(key, (), 0, M))
+        return context_at(random.randint(key, (), 0, M), data)
 
     def sample_conditional(key: Key, xi: Stored, data: Table) -> Any:
         j = random.randint(key, (), 0, data.counts[xi.index])
@@ -70,12 +77,9 @@ def from_arrays(
         data=Table(contexts, outcomes, counts),
         mu_g=mu_g,
         L_g1=L_g1,
+        n_contexts=M,
+        context_at=context_at,
     )
-
-
-def context_at(table: Table, i: Any) -> Stored:
-    """Row i of the contexts, as the samplers return it: ``respond(problem, x, context_at(problem.data, 3), ...)``."""
-    return Stored(jnp.asarray(i, jnp.int32), jax.tree.map(lambda a: a[i], table.contexts))
 
 
 def _padded(outcomes: Any, M: int) -> tuple[PyTree, jax.Array]:
@@ -88,7 +92,9 @@ def _padded(outcomes: Any, M: int) -> tuple[PyTree, jax.Array]:
                 f"Got {len(outcomes)} entries, the shortest with {min(lengths, default=0)} rows."
             )
         longest = max(lengths)
-        padded = [np.concatenate([rows, np.repeat(rows[-1:], longest - len(rows), 0)]) for rows in map(np.asarray, outcomes)]
+        padded = [
+            np.concatenate([rows, np.repeat(rows[-1:], longest - len(rows), 0)]) for rows in map(np.asarray, outcomes)
+        ]
         return jnp.asarray(np.stack(padded)), jnp.asarray(lengths, jnp.int32)
     outcomes = jax.tree.map(jnp.asarray, outcomes)
     shapes = {a.shape[:2] for a in jax.tree.leaves(outcomes)}

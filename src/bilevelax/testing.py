@@ -36,9 +36,13 @@ def check_problem(problem: Problem, x: X, *, key: Key, draws: int = 8) -> None:
     low, high = _curvature(problem, x, key, draws)
     slack = 1e-3 * max(abs(low), abs(high))
     if problem.mu_g is not None:
-        assert low >= problem.mu_g - slack, f"g has curvature {low:g} in y at some sample, below mu_g = {problem.mu_g:g}."
+        assert low >= problem.mu_g - slack, (
+            f"g has curvature {low:g} in y at some sample, below mu_g = {problem.mu_g:g}."
+        )
     if problem.L_g1 is not None:
-        assert high <= problem.L_g1 + slack, f"g has curvature {high:g} in y at some sample, above L_g1 = {problem.L_g1:g}."
+        assert high <= problem.L_g1 + slack, (
+            f"g has curvature {high:g} in y at some sample, above L_g1 = {problem.L_g1:g}."
+        )
 
 
 def _curvature(problem: Problem, x: X, key: Key, draws: int) -> tuple[float, float]:
@@ -83,10 +87,14 @@ def check_estimator(estimator: Estimator, problem: Problem, x: X, *, key: Key) -
     (est, after) = compiled(key, problem, x, state)
     _same_shapes(est.grad, x, "the gradient must look like x")
     _same_shapes(after, state, "the state must keep its structure, shapes and dtypes")
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(est.grad)), f"the gradient is not finite: {est.grad}."
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(est.grad)), (
+        f"the gradient is not finite: {est.grad}."
+    )
     assert isinstance(est.cost, Cost), f"the cost must be a Cost. Got {est.cost!r}."
     for name, count in est.cost.asdict().items():
-        assert jnp.issubdtype(jnp.asarray(count).dtype, jnp.integer) and count >= 0, f"cost {name} is no count: {count!r}."
+        assert jnp.issubdtype(jnp.asarray(count).dtype, jnp.integer) and count >= 0, (
+            f"cost {name} is no count: {count!r}."
+        )
     _same(est, compiled(key, problem, x, state)[0], "one key gave two different estimates")
     compiled(random.fold_in(key, 1), problem, jax.tree.map(lambda a: 0.9 * a, x), after)
     assert traces == 1, f"estimate was traced {traces} times for equal shapes; nothing in it may depend on values."
@@ -104,7 +112,9 @@ def _same_shapes(a: Any, b: Any, message: str) -> None:
 
 
 def _same(a: Any, b: Any, message: str) -> None:
-    assert all(np.array_equal(u, v, equal_nan=True) for u, v in zip(*map(jax.tree.leaves, (a, b)), strict=True)), message + "."
+    assert all(np.array_equal(u, v, equal_nan=True) for u, v in zip(*map(jax.tree.leaves, (a, b)), strict=True)), (
+        message + "."
+    )
 
 
 def _close(a: Any, b: Any, message: str) -> None:
@@ -123,10 +133,14 @@ def assert_mean(samples: Any, expected: Any, *, z: float = 5.0, power: float) ->
     samples = np.asarray(samples, np.float64)
     error = samples.mean(0) - np.asarray(expected, np.float64)
     stderr = samples.std(0, ddof=1) / np.sqrt(len(samples))
-    assert np.all(z * stderr <= power), f"no power: {z:g} standard errors are {np.max(z * stderr):.3g}, above {power:g}."
+    assert np.all(z * stderr <= power), (
+        f"no power: {z:g} standard errors are {np.max(z * stderr):.3g}, above {power:g}."
+    )
     rounding = 1e-12 * (1 + np.abs(samples).max())
     off = np.abs(error) / np.maximum(stderr, rounding / z)
-    assert np.all(off <= z), f"the mean is off by {np.max(off):.2f} standard errors (largest error {np.max(np.abs(error)):.3g})."
+    assert np.all(off <= z), (
+        f"the mean is off by {np.max(off):.2f} standard errors (largest error {np.max(np.abs(error)):.3g})."
+    )
 
 
 def assert_slope(x: Any, y: Any, expected: float, *, tol: float, log2: bool = True) -> float:

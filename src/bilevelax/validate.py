@@ -33,7 +33,9 @@ def as_arrays(name: str, owner: str, value: PyTree) -> PyTree:
                 "e.g. with equinox.partition(model, equinox.is_inexact_array)."
             ) from None
         if not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ValueError(f"{where} must be floating point. Got {array.dtype}; convert it, e.g. with .astype(float).")
+            raise ValueError(
+                f"{where} must be floating point. Got {array.dtype}; convert it, e.g. with .astype(float)."
+            )
         return jnp.asarray(array, dtype=array.dtype)
 
     converted = jax.tree_util.tree_map_with_path(convert, value)
@@ -83,10 +85,16 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
                 f"`init_y` of Problem must return floating point. Got {leaf.dtype} at y{jax.tree_util.keystr(path)}."
             )
     if not jax.tree.leaves(y):
-        raise ValueError("`init_y` of Problem must return at least one array. Got none; for no lower level use stochastic().")
+        raise ValueError(
+            "`init_y` of Problem must return at least one array. Got none; for no lower level use stochastic()."
+        )
     shapes = Shapes(xi, eta, y)
     for name in ("f", "g"):
         loss = _loss_of(name, problem, x, shapes)
-        if not isinstance(loss, jax.ShapeDtypeStruct) or loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
+        if (
+            not isinstance(loss, jax.ShapeDtypeStruct)
+            or loss.shape != ()
+            or not jnp.issubdtype(loss.dtype, jnp.floating)
+        ):
             raise ValueError(f"`{name}` of Problem must return one floating-point scalar. Got {describe(loss)}.")
     return shapes

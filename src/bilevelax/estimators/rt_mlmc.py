@@ -77,38 +77,56 @@ def _at_level(k: Count, key: Key, problem: Problem, x: X, settings: Settings) ->
     return combine(k, key_v, problem, x, xi, y, settings)
 
 
-def _at_levels(ks: tuple[int, ...], keys: Key, problem: Problem, x: X, settings: Settings) -> Estimate:
-    """Many estimates whose levels are known at compile time, deepest first.
+def _at_levels(
+    known: tuple[int, ...], rest: jax.Array, keys: Key, problem: Problem, x: X, settings: Settings
+) -> Estimate:
+    """Many estimates: of levels known at compile time, deepest first, then of traced levels.
 
-    Epoch k runs vectorised on the static slice of lanes that are still active: no lane waits
-    for a longer one, as it would in a `vmap` of `at_level`.
+    The first run vectorised, the others one by one, so no lane waits for a longer one, as it
+    would in a `vmap` of `at_level`.
     """
     lower = lower_of(problem, settings.lower)
     split = jax.vmap(lambda key: random.split(key, 4))(keys)
-    key_xi, key_y, key_v = split[:, 0], split[:, 2], split[:, 3]
-    xi = jax.vmap(problem.context)(key_xi)
+    key_y, key_v = split[:, 2], split[:, 3]
+    xi = jax.vmap(problem.context)(split[:, 0])
+
+    def solve(lane: tuple[Any, ...]) -> Iterates:
+        k, key, xi = lane
+        return lower(key, problem, x, xi, k, settings.base_level)
+
+    n = len(known)
+    parts = [_known_levels(known, key_y[:n], problem, x, _lanes(xi, 0, n), lower, settings.base_level)] if n else []
+    if len(rest):
+        parts.append(lax.map(solve, (rest, key_y[n:], _lanes(xi, n, None))))
+    y = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    ks = jnp.concatenate([jnp.asarray(known, jnp.int32), rest])
+    return lax.map(
+        lambda lane: combine(lane[0], lane[1], problem, x, lane[2], lane[3], settings),
+        (ks, key_v, xi, y),
+        batch_size=max(d for d in range(1, LANES + 1) if len(ks) % d == 0),  # a remainder would be compiled again
+    )
+
+
+def _known_levels(
+    ks: tuple[int, ...], keys: Key, problem: Problem, x: X, xi: Xi, lower: LowerSolver, base_level: int
+) -> Iterates:
+    """Stacked iterates; epoch k runs on the static slice of lanes whose level is k or more."""
     state = jax.vmap(lambda xi: lower.init(problem, x, xi))(xi)
     value = jax.vmap(lower.value)
     steps = jnp.zeros(len(ks), jnp.int32)
     first, finished = value(state), []
     for k in range(1, ks[0] + 1):
-        prev = value(state)
-        state, taken = jax.vmap(lambda key, xi, state: lower.epoch(key, problem, x, xi, state, k))(  # noqa: B023
-            key_y[: len(steps)], _lanes(xi, 0, len(steps)), state
-        )
+        prev, active = value(state), len(steps)
+        epoch = jax.vmap(lambda key, xi, state, k=k: lower.epoch(key, problem, x, xi, state, k))
+        state, taken = epoch(keys[:active], _lanes(xi, 0, active), state)
         steps, last = steps + taken, value(state)
-        if k < settings.base_level:
+        if k < base_level:
             first = last
         going_on = sum(level > k for level in ks)  # a prefix: deepest first
         finished.append(_lanes((prev, last, steps), going_on, None))
         state, steps = _lanes((state, steps), 0, going_on)
     prev, last, steps = jax.tree.map(lambda *parts: jnp.concatenate(parts[::-1]), *finished)
-
-    def one_lane(lane: tuple[Any, ...]) -> Estimate:
-        k, key_v, xi, first, prev, last, steps = lane
-        return combine(k, key_v, problem, x, xi, Iterates(first, prev, last, steps, lower.cost(steps)), settings)
-
-    return lax.map(one_lane, (jnp.asarray(ks), key_v, xi, first, prev, last, steps), batch_size=LANES)
+    return Iterates(first, prev, last, steps, jax.vmap(lower.cost)(steps))
 
 
 def _lanes(stacked: Any, start: int, stop: int | None) -> Any:

@@ -26,7 +26,7 @@ def require_integer(name: str, owner: str, value: Any, least: int) -> None:
 
 
 def require_positive(name: str, owner: str, value: Any) -> None:
-    if value is not None and not (isinstance(value, numbers.Real) and value > 0):
+    if value is not None and not (isinstance(value, numbers.Real) and float(value) > 0):
         raise ValueError(f"`{name}` of {owner} must be a positive number. Got {value!r}.")
 
 

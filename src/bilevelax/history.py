@@ -27,7 +27,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "devices": [str(device.device_kind) for device in jax.devices()],
-        "x64": bool(jax.config.jax_enable_x64),
+        "x64": bool(jax.config.read("jax_enable_x64")),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -103,7 +103,7 @@ def save_run(folder: str | Path, arrays: dict[str, PyTree], rows: list[Row], man
     folder.mkdir(parents=True, exist_ok=True)
     leaves: list[np.ndarray] = []
     structure = {name: encode(tree, leaves) for name, tree in arrays.items()}
-    np.savez(folder / "arrays.npz", **{str(i): leaf for i, leaf in enumerate(leaves)})
+    np.savez(folder / "arrays.npz", allow_pickle=False, **{str(i): leaf for i, leaf in enumerate(leaves)})
     write_rows(folder, rows)
     text = json.dumps({**manifest, "structure": structure}, indent=2)
     (folder / "manifest.json").write_text(text, encoding="utf-8")

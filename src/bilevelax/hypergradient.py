@@ -16,7 +16,8 @@ def hypergradient(
     r"""v-hat of eq. (6) at y (Algorithm 4). Equal keys give equal draws at every y.
 
     .. math::
-        \nabla_1 f(x, y; \eta'', \xi) - \nabla^2_{12} g(x, y; \eta', \xi) \, \hat\Lambda \, \nabla_2 f(x, y; \eta'', \xi)
+        \nabla_1 f(x, y; \eta'', \xi)
+        - \nabla^2_{12} g(x, y; \eta', \xi) \, \hat\Lambda \, \nabla_2 f(x, y; \eta'', \xi)
 
     ``batch`` samples are averaged in each draw of eta', eta'' and eta_n; 1 is the paper.
     """

@@ -59,7 +59,7 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimat
 
 def mean(estimates: Estimate) -> Estimate:
     """The mean of stacked estimates; their costs add up."""
-    average = lambda a: jnp.mean(a, axis=0)  # noqa: E731
+    average = lambda a: jnp.mean(a, axis=0)
     return Estimate(
         grad=jax.tree.map(average, estimates.grad),
         cost=jax.tree.map(lambda a: jnp.sum(a, axis=0), estimates.cost),

@@ -36,14 +36,14 @@ def newton_cg(
     A step is halved until the gradient shrinks: undamped Newton cycles on newsvendor losses.
     Stops at ``tol`` times the first gradient norm, or where rounding lets nothing shrink.
     """
-    grad = lambda y: problem.grad_g(x, y, eta, xi)  # noqa: E731
+    grad = lambda y: problem.grad_g(x, y, eta, xi)
     start = grad(y)
     first = tree.norm(start)
     goal = (tol if tol is not None else 10 * jnp.finfo(first.dtype).eps) * first
 
     def newton(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         y, slope, norm, _, i = carry
-        hessian = lambda r: problem.hess_g(x, y, eta, xi, r)  # noqa: E731
+        hessian = lambda r: problem.hess_g(x, y, eta, xi, r)
         direction, _ = jax.scipy.sparse.linalg.cg(hessian, tree.scale(-1, slope), tol=1e-6, maxiter=cg_steps)
 
         def try_step(n: jax.Array) -> tuple[Y, Y, jax.Array]:
@@ -60,7 +60,7 @@ def newton_cg(
             too_long, lambda search: (search[0] + 1, try_step(search[0] + 1)), (zero, try_step(zero))
         )
         better = new_norm < norm
-        keep = lambda a, b: jax.tree.map(lambda a, b: jnp.where(better, a, b), a, b)  # noqa: E731
+        keep = lambda a, b: jax.tree.map(lambda a, b: jnp.where(better, a, b), a, b)
         return keep(new, y), keep(new_slope, slope), keep(new_norm, norm), better, i + 1
 
     def going_on(carry: tuple[Any, ...]) -> jax.Array:

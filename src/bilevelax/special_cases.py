@@ -55,7 +55,7 @@ def conditional_stochastic(
     spec = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a), jnp.result_type(a)), data)
 
     def zeros(x: X, xi: Xi) -> Y:
-        draw = lambda key, data: h(x, sample_conditional(key, xi, data), xi)  # noqa: E731
+        draw = lambda key, data: h(x, sample_conditional(key, xi, data), xi)
         shapes = jax.eval_shape(draw, jax.eval_shape(lambda: random.key(0)), spec)
         return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 

@@ -16,7 +16,7 @@ from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
 class Stored(NamedTuple):
     """A context of `from_arrays`: its row and its value; f, g and init_y get the value only."""
 
-    index: jax.Array
+    row: jax.Array
     value: PyTree
 
 
@@ -50,12 +50,10 @@ def from_arrays(
         init_y, mu_g, L_g1: as in `Problem`.
     """
     contexts = jax.tree.map(jnp.asarray, contexts)
-    rows = {a.shape[0] if a.ndim else None for a in jax.tree.leaves(contexts)}
-    if len(rows) != 1 or None in rows or 0 in rows:
-        raise ValueError(
-            f"`contexts` of from_arrays must be arrays with one row per context. Got rows {sorted(map(str, rows))}."
-        )
-    (M,) = rows
+    shapes = [a.shape for a in jax.tree.leaves(contexts)]
+    M = shapes[0][0] if shapes and shapes[0] else 0
+    if M < 1 or any(not shape or shape[0] != M for shape in shapes):
+        raise ValueError(f"`contexts` of from_arrays must be arrays with one row per context. Got shapes {shapes}.")
     outcomes, counts = _padded(outcomes, M)
 
     def context_at(i: Any, data: Table) -> Stored:
@@ -65,8 +63,8 @@ def from_arrays(
         return context_at(random.randint(key, (), 0, M), data)
 
     def sample_conditional(key: Key, xi: Stored, data: Table) -> Any:
-        j = random.randint(key, (), 0, data.counts[xi.index])
-        return jax.tree.map(lambda a: a[xi.index, j], data.outcomes)
+        j = random.randint(key, (), 0, data.counts[xi.row])
+        return jax.tree.map(lambda a: a[xi.row, j], data.outcomes)
 
     return Problem(
         f=lambda x, y, eta, xi: f(x, y, eta, xi.value),
@@ -97,7 +95,10 @@ def _padded(outcomes: Any, M: int) -> tuple[PyTree, jax.Array]:
         ]
         return jnp.asarray(np.stack(padded)), jnp.asarray(lengths, jnp.int32)
     outcomes = jax.tree.map(jnp.asarray, outcomes)
-    shapes = {a.shape[:2] for a in jax.tree.leaves(outcomes)}
-    if len(shapes) != 1 or len(shape := shapes.pop()) < 2 or shape[0] != M or shape[1] < 1:
-        raise ValueError(f"`outcomes` of from_arrays must have shape (M, m, ...) with M = {M} contexts. Got {shape}.")
-    return outcomes, jnp.full(M, shape[1], jnp.int32)
+    shapes = [a.shape for a in jax.tree.leaves(outcomes)]
+    m = shapes[0][1] if shapes and len(shapes[0]) > 1 else 0
+    if m < 1 or any(shape[:2] != (M, m) for shape in shapes):
+        raise ValueError(
+            f"`outcomes` of from_arrays must have shape (M, m, ...) with M = {M} contexts. Got shapes {shapes}."
+        )
+    return outcomes, jnp.full(M, m, jnp.int32)

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from bilevelax.errors import require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
 from bilevelax.problem import Key, Problem, X
-from bilevelax.validate import as_arrays, check_shapes, describe
+from bilevelax.validate import alike, as_arrays, check_shapes, describe
 
 DENSE = 256  # largest d_y whose Hessians are formed
 
@@ -55,7 +55,7 @@ def _curvature(problem: Problem, x: X, key: Key, draws: int) -> tuple[float, flo
         eta = problem.conditional(key_eta, xi)
         flat, unravel = ravel_pytree(problem.start(x, xi))
         y = unravel(flat + random.normal(key_y, flat.shape, flat.dtype))
-        product = lambda r: ravel_pytree(problem.hess_g(x, y, eta, xi, unravel(r)))[0]  # noqa: E731
+        product = lambda r: ravel_pytree(problem.hess_g(x, y, eta, xi, unravel(r)))[0]
         if flat.size <= DENSE:
             return jnp.linalg.eigvalsh(jax.vmap(product)(jnp.eye(flat.size, dtype=flat.dtype)))
         directions = random.normal(key_r, (8, flat.size), flat.dtype)
@@ -107,8 +107,7 @@ def check_estimator(estimator: Estimator, problem: Problem, x: X, *, key: Key) -
 
 def _same_shapes(a: Any, b: Any, message: str) -> None:
     a, b = jax.tree.map(jnp.asarray, (a, b))
-    alike = jax.tree.structure(a) == jax.tree.structure(b) and describe(a) == describe(b)
-    assert alike, f"{message}. Got {describe(a)}, wanted {describe(b)}."
+    assert alike(a, b), f"{message}. Got {describe(a)}, wanted {describe(b)}."
 
 
 def _same(a: Any, b: Any, message: str) -> None:

@@ -49,9 +49,15 @@ def describe(value: PyTree) -> str:
     return str(jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", value)).replace("'", "")
 
 
+def alike(a: PyTree, b: PyTree) -> bool:
+    """Equal structure, shapes and dtypes."""
+    structures: list[Any] = [jax.tree.structure(a), jax.tree.structure(b)]
+    return structures[0] == structures[1] and describe(a) == describe(b)
+
+
 def _twice(name: str, symbol: str, draw: Callable[[], PyTree]) -> PyTree:
     first, second = draw(), draw()
-    if jax.tree.structure(first) != jax.tree.structure(second) or describe(first) != describe(second):
+    if not alike(first, second):
         raise ValueError(
             f"`{name}` returned {describe(second)} for {symbol} on the second call and {describe(first)} on the first; "
             "give it a fixed structure, shape and dtype."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from bilevelax.discovery import Catalogue
 
 catalogue = Catalogue(__name__, "estimator")

@@ -18,7 +18,6 @@ from bilevelax.inverse import InverseHessian, inverse_of
 from bilevelax.lower import Iterates, LowerSolver, lower_of
 from bilevelax.problem import Key, Problem, X, Xi
 
-
 LANES = 8  # hypergradients of a minibatch vectorised at once: each group runs to its longest Neumann product
 
 

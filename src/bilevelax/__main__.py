@@ -1,0 +1,5 @@
+"""``python -m bilevelax``."""
+
+from bilevelax.cli import main
+
+main()

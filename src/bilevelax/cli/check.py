@@ -1,0 +1,52 @@
+"""``bilevelax check module:attribute``: the public contract, run on anyone's code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from jax import random
+
+from bilevelax import applications
+from bilevelax.applications import Application
+from bilevelax.estimate import Estimator
+from bilevelax.testing import check_estimator, check_problem
+
+
+def load(target: str) -> Any:
+    """The object that ``module:attribute`` names; a factory is called without arguments."""
+    module, colon, attribute = target.partition(":")
+    if not colon or not attribute:
+        raise ValueError(f"What to check must read module:attribute, e.g. my_problem:app. Got {target!r}.")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"There is no module {module!r} here ({error}). Run from the folder that holds it.") from error
+    if not hasattr(found, attribute):
+        raise ValueError(f"Module {module!r} has no {attribute!r}.")
+    value = getattr(found, attribute)
+    return value() if callable(value) and not isinstance(value, Application | Estimator) else value
+
+
+def check(
+    target: Annotated[
+        str, typer.Argument(help="module:attribute, an Application or an Estimator, or a factory of one.")
+    ],
+    on: Annotated[str, typer.Option(help="Application on which an estimator is checked.")] = "quadratic",
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+) -> None:
+    """Check an application or an estimator of yours; exits non-zero and says what is wrong."""
+    value, key = load(target), random.key(seed)
+    if isinstance(value, Application):
+        check_problem(value.problem, value.x1, key=key)
+        typer.echo(f"{target}: the application keeps its contract.")
+    elif isinstance(value, Estimator):
+        application = applications.catalogue.load(on)()
+        check_estimator(value, application.problem, application.x1, key=key)
+        typer.echo(f"{target}: the estimator keeps its contract on {on}.")
+    else:
+        raise ValueError(f"{target} must be an Application or an Estimator. Got {type(value).__name__}.")

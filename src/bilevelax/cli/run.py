@@ -1,0 +1,100 @@
+"""``bilevelax run NAME``: minimise an application and save the records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import optax
+import typer
+from jax import random
+from rich.console import Console
+from rich.table import Table
+
+from bilevelax import applications, estimators
+from bilevelax.cli.settings import call, parse
+from bilevelax.estimate import Estimator
+from bilevelax.inverse import neumann
+from bilevelax.minibatch import minibatch
+from bilevelax.outer import Result, minimize
+from bilevelax.schedules import sqrt_then_linear
+
+OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
+
+
+def build_estimator(name: str, K: int | None, N: int | None, contexts: int, settings: dict[str, Any]) -> Estimator:
+    """The named estimator, averaged over a minibatch of contexts where more than one is asked for."""
+    if K is not None:
+        settings = {**settings, "K": K}
+    if N is not None:
+        settings = {**settings, "inverse": neumann(N)}
+    estimator = call("estimator", name, estimators.catalogue.load(name), settings)
+    return estimator if contexts == 1 else minibatch(estimator, contexts)
+
+
+def build_optimizer(name: str, step: float, t0: int | None) -> optax.GradientTransformation:
+    if name not in OPTIMIZERS:
+        raise ValueError(f"`--optimizer` must be one of {', '.join(OPTIMIZERS)}. Got {name!r}.")
+    return OPTIMIZERS[name](step if t0 is None else sqrt_then_linear(t0, step))
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="An application of `bilevelax list`.")],
+    estimator: Annotated[str, typer.Option(help="How gradients are estimated.")] = "rt_mlmc",
+    K: Annotated[int | None, typer.Option("--K", help="Deepest level (rt_mlmc) or number of epochs (dl_sgd).")] = None,
+    N: Annotated[
+        int | None, typer.Option("--N", help="Terms of the Neumann series; by default from the problem.")
+    ] = None,
+    T: Annotated[int, typer.Option("--T", help="Number of steps.")] = 2000,
+    contexts: Annotated[int, typer.Option(help="Contexts averaged in each step.")] = 1,
+    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
+    step: Annotated[float, typer.Option(help="Step size; with --t0 its scale.")] = 1e-2,
+    t0: Annotated[int | None, typer.Option(help="Use the paper's schedule: 1/sqrt(t) up to t0, then 1/t.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
+    every: Annotated[int, typer.Option(help="Steps between two rows of the history.")] = 100,
+    app_setting: Annotated[
+        list[str] | None, typer.Option("--app", "-a", help="name=value for the application.")
+    ] = None,
+    est_setting: Annotated[list[str] | None, typer.Option("--est", "-e", help="name=value for the estimator.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the records; by default runs/NAME-ESTIMATOR-SEED.")
+    ] = None,
+) -> None:
+    """Minimise an application and save history, arrays and manifest.
+
+    Example: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000 -a d_x=10
+    """
+    made = call("application", name, applications.catalogue.load(name), parse(app_setting or []))
+    result = minimize(
+        made.problem,
+        build_estimator(estimator, K, N, contexts, parse(est_setting or [])),
+        build_optimizer(optimizer, step, t0),
+        made.x1,
+        key=random.key(seed),
+        T=T,
+        every=every,
+        metrics=made.metrics,
+    )
+    folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
+    result.save(folder)
+    show(f"{name} by {estimator}", result)
+    Console().print(f"Saved in {folder}", highlight=False)
+
+
+def show(title: str, result: Result) -> None:
+    """First and last row of the history, side by side."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    table.add_column("first", justify="right")
+    table.add_column("last", justify="right")
+    first, last = result.history[0], result.history[-1]
+    for name in last:
+        table.add_row(name, _number(first.get(name)), _number(last[name]))
+    table.add_row("compile_seconds", "", _number(result.compile_seconds))
+    Console().print(table)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,d}" if isinstance(value, int) else f"{value:.4g}"

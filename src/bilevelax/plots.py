@@ -1,0 +1,45 @@
+"""Figures from histories, one look for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bilevelax.history import Row
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # colour-blind safe
+
+
+def curves(
+    histories: Mapping[str, Sequence[Row]],
+    *,
+    y: str,
+    x: Sequence[str] = ("t",),
+    path: str | Path,
+    labels: Mapping[str, str] | None = None,
+    log: bool = True,
+) -> Path:
+    """Draw column y of each history against each column of x, one panel a column, and save the figure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    labels = labels or {}
+    figure = Figure(figsize=(1 + 3.6 * len(x), 3.4), layout="constrained", dpi=150)
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(x), sharey=True, squeeze=False)[0]
+    for panel, column in zip(panels, x, strict=True):
+        for colour, (name, rows) in zip(COLOURS, histories.items(), strict=False):
+            points = [(row[column], row[y]) for row in rows if y in row and (not log or row[y] > 0)]
+            panel.plot(*zip(*points, strict=True), color=colour, label=name, linewidth=1.6)
+        panel.set_xlabel(labels.get(column, column))
+        panel.grid(alpha=0.25)
+        if log:
+            panel.set_yscale("log")
+        if column in ("grad_g", "eta"):
+            panel.set_xscale("log")
+    panels[0].set_ylabel(labels.get(y, y))
+    panels[0].legend(frameon=False)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path

@@ -25,7 +25,7 @@ test: $(READY)  ## the whole fast suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 test-slow: $(READY)  ## statistical tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	XLA_FLAGS= $(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

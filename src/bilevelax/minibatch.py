@@ -77,7 +77,7 @@ def shares(probabilities: tuple[float, ...], m: int) -> tuple[np.ndarray, np.nda
 def leftover_levels(key: Key, fraction: np.ndarray, n: int) -> jax.Array:
     """n indices, of which index i comes up fraction[i] times on average (systematic sampling)."""
     edges = jnp.asarray(np.cumsum(fraction)[:-1], dtype=float)
-    ticks = random.uniform(key, dtype=float) + jnp.arange(n)
+    ticks = random.uniform(key, dtype=float) + jnp.arange(n, dtype=float)
     return jnp.searchsorted(edges, ticks, side="right").astype(jnp.int32)
 
 

@@ -20,6 +20,7 @@ from bilevelax.estimate import Cost, Estimate, Estimator
 from bilevelax.history import Row, environment, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
 from bilevelax.progress import Progress
+from bilevelax.trees import add_scale
 from bilevelax.validate import as_arrays, check_shapes
 
 Metrics = Callable[[X], dict[str, float]]
@@ -86,9 +87,10 @@ def step(
     updates, opt_state = optimizer.update(est.grad, carry.opt_state, x)
 
     # x_t replaces x_hat with probability 1/t: uniform on x_1..x_t wherever the run may stop
-    chosen = random.uniform(key_hat) * t < 1
+    share = 1 / t.astype(float)
+    chosen = random.uniform(key_hat, dtype=float) < share
     x_hat = jax.tree.map(lambda new, old: jnp.where(chosen, new, old), x, carry.x_hat)
-    x_mean = tree.add_scale(carry.x_mean, 1 / t, tree.sub(x, carry.x_mean))
+    x_mean = add_scale(carry.x_mean, share, tree.sub(x, carry.x_mean))
     return Carry(t, optax.apply_updates(x, updates), x_hat, x_mean, opt_state, est_state), est
 
 

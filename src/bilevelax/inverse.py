@@ -12,10 +12,10 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
-from bilevelax.trees import add_scale
 
 # (key, problem, x, y, xi, r) -> (Lambda_hat r, oracle calls). None for Lambda_hat r means that
 # the implicit term is left out. Equal keys give equal draws at every y.
@@ -73,9 +73,9 @@ def neumann(N: int | None = None, L: float | None = None, scale: float = 0.5) ->
 
         def multiply(n: Any, r: Y) -> Y:
             eta = problem.conditional(random.fold_in(key_eta, n), xi)
-            return add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
+            return trees.add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
 
-        return scale(terms * h, lax.fori_loop(0, n_hat, multiply, r)), Cost(eta=n_hat, hess_g=n_hat)
+        return trees.scale(terms * h, lax.fori_loop(0, n_hat, multiply, r)), Cost(eta=n_hat, hess_g=n_hat)
 
     return apply
 
@@ -90,11 +90,11 @@ def summed_neumann(N: int | None = None, L: float | None = None, scale: float = 
         def multiply(n: Any, carry: tuple[Y, Y]) -> tuple[Y, Y]:
             r, total = carry
             eta = problem.conditional(random.fold_in(key, n), xi)
-            r = add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
+            r = trees.add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
             return r, tree.add(total, r)
 
         _, total = lax.fori_loop(0, terms - 1, multiply, (r, r))
-        return scale(h, total), Cost(eta=terms - 1, hess_g=terms - 1)
+        return trees.scale(h, total), Cost(eta=terms - 1, hess_g=terms - 1)
 
     return apply
 

@@ -12,10 +12,10 @@ import optax
 from jax import lax, random
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import require_integer, require_positive
 from bilevelax.estimate import Cost, Count, State
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
-from bilevelax.trees import add_scale
 
 BLOCK = 64  # draws made at once inside an epoch: random bits and gathers leave the sequential loop
 
@@ -139,8 +139,8 @@ def _epochs(
 
         def step(eta: Eta, carry: tuple[Y, Y]) -> tuple[Y, Y]:
             y, mean = carry
-            mean = add_scale(mean, weight, y)  # y_k^0 .. y_k^{2^k-1}: the start is in, the last update is out
-            y = add_scale(y, -step_size, problem.grad_g(x, y, eta, xi))
+            mean = trees.add_scale(mean, weight, y)  # y_k^0 .. y_k^{2^k-1}: the start is in, the last update is out
+            y = trees.add_scale(y, -step_size, problem.grad_g(x, y, eta, xi))
             return (y if project is None else project(y)), mean
 
         y, _ = state
@@ -213,7 +213,7 @@ def averaged_step(step_size: float = 1.0, block: int = BLOCK) -> LowerSolver:
             return tree.add(total, problem.grad_g(x, start, eta, xi))
 
         total = for_draws(random.fold_in(key, k), problem, xi, n, block, add, total)
-        y = add_scale(start, -step_size / jnp.asarray(2 * n - 2).astype(float), total)
+        y = trees.add_scale(start, -step_size / jnp.asarray(2 * n - 2).astype(float), total)
         return (start, total, y), n
 
     return LowerSolver(init, epoch, value=lambda state: state[2])

@@ -15,12 +15,12 @@ import optax
 from jax import lax, random
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import RunStopped, require_integer, require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
 from bilevelax.history import Row, environment, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
 from bilevelax.progress import Progress
-from bilevelax.trees import add_scale
 from bilevelax.validate import as_arrays, check_shapes
 
 Metrics = Callable[[X], dict[str, float]]
@@ -90,7 +90,7 @@ def step(
     share = 1 / t.astype(float)
     chosen = random.uniform(key_hat, dtype=float) < share
     x_hat = jax.tree.map(lambda new, old: jnp.where(chosen, new, old), x, carry.x_hat)
-    x_mean = add_scale(carry.x_mean, share, tree.sub(x, carry.x_mean))
+    x_mean = trees.add_scale(carry.x_mean, share, tree.sub(x, carry.x_mean))
     return Carry(t, optax.apply_updates(x, updates), x_hat, x_mean, opt_state, est_state), est
 
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.problem import Eta, Problem, X, Xi, Y
-from bilevelax.trees import add_scale, scale
 
 HALVINGS = 20
 
@@ -45,10 +45,10 @@ def newton_cg(
     def newton(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         y, slope, norm, _, i = carry
         hessian = lambda r: problem.hess_g(x, y, eta, xi, r)
-        direction, _ = jax.scipy.sparse.linalg.cg(hessian, scale(-1, slope), tol=1e-6, maxiter=cg_steps)
+        direction, _ = jax.scipy.sparse.linalg.cg(hessian, trees.scale(-1, slope), tol=1e-6, maxiter=cg_steps)
 
         def try_step(n: jax.Array) -> tuple[Y, Y, jax.Array]:
-            new = add_scale(y, jnp.exp2(-n.astype(norm.dtype)), direction)
+            new = trees.add_scale(y, jnp.exp2(-n.astype(norm.dtype)), direction)
             new_slope = grad(new)
             return new, new_slope, tree.norm(new_slope)
 

@@ -11,13 +11,13 @@ import numpy as np
 from jax import lax, random
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import require_integer
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import InverseHessian, inverse_of
 from bilevelax.lower import Iterates, LowerSolver, lower_of
 from bilevelax.problem import Key, Problem, X, Xi
-from bilevelax.trees import add_scale
 
 LANES = 8  # hypergradients of a minibatch vectorised at once: each group runs to its longest Neumann product
 
@@ -56,7 +56,7 @@ def combine(k: Count, key_v: Key, problem: Problem, x: X, xi: Xi, y: Iterates, s
     v_first, v_prev, v_last = (jax.tree.map(lambda a: a[i], v) for i in range(3))  # noqa: B023 (used at once)
 
     probabilities = jnp.asarray(level_probabilities(settings.K, settings.base_level), dtype=float)
-    grad = add_scale(v_first, 1 / probabilities[k - settings.base_level], tree.sub(v_last, v_prev))
+    grad = trees.add_scale(v_first, 1 / probabilities[k - settings.base_level], tree.sub(v_last, v_prev))
     cost = Cost(xi=1) + y.cost + jax.tree.map(lambda a: a[0], costs).at_points(3)
     return Estimate(grad, cost, {"level": jnp.asarray(k, jnp.int32)})
 

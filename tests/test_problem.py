@@ -83,7 +83,7 @@ def test_stochastic_bilevel_is_context_free(key):
         L_g1=1.0,
     )
     schedule = optax.linear_schedule(0.5, 0.0, 400)
-    estimator = bx.rt_mlmc(4, lower=bx.averaged_step())  # the Hessian is 1: no bias
+    estimator = bx.rt_mlmc(4, lower=bx.averaged_step(), inverse=bx.neumann(1, scale=1.0))  # exact for Hessian 1
     result = bx.minimize(problem, estimator, optax.sgd(schedule), jnp.zeros(()), key=key, T=400)
     assert abs(float(result.x) - 2.0) < 0.05
 

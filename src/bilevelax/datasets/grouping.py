@@ -44,13 +44,9 @@ def group_classes(
     size = n // tasks if size is None else size
     if method == "groups":
         return _from_groups(groups, n, tasks, size, seed)
-    if method == "order":
-        if ids and len(ids) != n:
-            raise ValueError(f"`ids` of group_classes must be {n} strings, one per class. Got {len(ids)}.")
-        order = np.argsort(np.asarray(ids), kind="stable") if ids else np.arange(n)
+    if method in ("order", "random"):
+        order = _order(ids, n) if method == "order" else np.random.default_rng(seed).permutation(n)
         return order[: tasks * size].reshape(tasks, size)
-    if method == "random":
-        return np.random.default_rng(seed).permutation(n)[: tasks * size].reshape(tasks, size)
     points = means.astype(np.float64) if means.ndim == 2 else means.mean(1, dtype=np.float64)
     runs = [_balanced_kmeans(points, tasks, size, np.random.default_rng((seed, r))) for r in range(RESTARTS)]
     return min(runs, key=lambda run: run[0])[1]
@@ -72,6 +68,12 @@ def _require_grouping(means: np.ndarray, tasks: int, size: int | None, method: s
         raise ValueError(
             f"`tasks` x `size` of group_classes must be at most the {n} classes. Got {tasks} x {size} = {tasks * size}."
         )
+
+
+def _order(ids: Sequence[str] | None, n: int) -> np.ndarray:
+    if ids and len(ids) != n:
+        raise ValueError(f"`ids` of group_classes must be {n} strings, one per class. Got {len(ids)}.")
+    return np.argsort(np.asarray(ids), kind="stable") if ids else np.arange(n)
 
 
 def _balanced_kmeans(points: np.ndarray, tasks: int, size: int, rng: np.random.Generator) -> tuple[float, np.ndarray]:

@@ -31,10 +31,7 @@ def split(labels: np.ndarray, held_out: float = HELD_OUT, seed: int | None = 0) 
             None holds out the last rows of every class.
     """
     labels = np.asarray(labels)
-    if not 0 < held_out < 1:
-        raise ValueError(f"`held_out` of split must be between 0 and 1, both excluded. Got {held_out!r}.")
-    if seed is not None:
-        require_integer("seed", "split", seed, 0)
+    require_split("split", held_out, seed)
     train = np.ones(len(labels), bool)
     for c in np.unique(labels):
         rows = np.flatnonzero(labels == c)
@@ -47,6 +44,13 @@ def split(labels: np.ndarray, held_out: float = HELD_OUT, seed: int | None = 0) 
         order = rows if seed is None else np.random.default_rng((seed, int(c))).permutation(rows)
         train[order[-out:]] = False
     return train
+
+
+def require_split(owner: str, held_out: float, seed: int | None) -> None:
+    if not 0 < held_out < 1:
+        raise ValueError(f"`held_out` of {owner} must be between 0 and 1, both excluded. Got {held_out!r}.")
+    if seed is not None:
+        require_integer("seed", owner, seed, 0)
 
 
 def meta_learning_arrays(

@@ -193,6 +193,9 @@ def test_pretrained_backbone(folder):
     images = np.random.default_rng(0).integers(0, 256, (3, 128, 128, 3), dtype=np.uint8)
     values = backbone.apply(images)
     assert values.shape == (3, 1280) and values.min() >= 0 and values.max() <= 6  # ReLU6, then a mean
+    # What the network of PyPI's efficientnet_lite_pytorch 0.1.0 gives with these weights and images.
+    np.testing.assert_allclose(values[0, [113, 455, 434]], [4.8903003, 4.364324, 3.5409467], atol=1e-3)
+    np.testing.assert_allclose(values.sum(1), [98.750916, 95.23372, 117.69858], rtol=1e-3)
     np.testing.assert_allclose(backbone.apply(images[1:2])[0], values[1], atol=1e-4)  # images do not see each other
     done, _ = extract(folder, backbone=None, dim=512)
     assert (done.images, done.dim) == (29, 25)  # 26 training images

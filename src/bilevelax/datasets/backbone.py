@@ -48,7 +48,7 @@ def efficientnet_lite0(size: int = 128) -> Backbone:
 
     def apply(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            x = (torch.from_numpy(images).permute(0, 3, 1, 2).float() - 127.0) / 128.0
+            x = (torch.tensor(images).permute(0, 3, 1, 2).float() - 127.0) / 128.0
             return _network(x, weights).mean((2, 3)).numpy()
 
     return Backbone(f"efficientnet-lite0-{size}", size, apply)

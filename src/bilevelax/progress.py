@@ -18,7 +18,7 @@ class Progress:
             return
         if importlib.util.find_spec("rich") is None:
             if enabled:
-                raise ValueError("`progress` of minimize needs rich, which is not installed: pip install rich.")
+                raise ValueError(f"`progress` of {label} needs rich, which is not installed: pip install rich.")
             return
         from rich import progress
         from rich.console import Console

@@ -1,0 +1,17 @@
+"""Real data: loaders with checksums, class-to-task grouping, splits, and feature extraction."""
+
+from bilevelax.datasets.features import Features, load_features, load_tinyimagenet
+from bilevelax.datasets.grouping import group_classes
+from bilevelax.datasets.omniglot import load_omniglot
+from bilevelax.datasets.tasks import TaskArrays, meta_learning_arrays, split
+
+__all__ = [
+    "Features",
+    "TaskArrays",
+    "group_classes",
+    "load_features",
+    "load_omniglot",
+    "load_tinyimagenet",
+    "meta_learning_arrays",
+    "split",
+]

@@ -113,7 +113,8 @@ def test_metrics_and_callbacks(trivial, key, tmp_path):
 def test_projection_composes_with_any_optimizer(trivial, key):
     box = lambda x: jax.tree.map(lambda a: optax.projections.projection_box(a, -1.0, 1.25), x)
     with jax.numpy_dtype_promotion("standard"):
-        result = bx.minimize(trivial, EXACT, bx.projected(optax.adam(0.3), box), X1, key=key, T=60)
+        adam = optax.adam(optax.linear_schedule(0.3, 0.0, 300))
+        result = bx.minimize(trivial, EXACT, bx.projected(adam, box), X1, key=key, T=300)
     np.testing.assert_allclose(result.x["w"], [0.0, 1.0, 1.25], atol=1e-2)
     assert float(result.x["w"][2]) == pytest.approx(1.25, abs=1e-15) == float(result.x["b"])
 

@@ -1,0 +1,29 @@
+"""All benchmarks: ``make bench``, or ``python benchmarks/run.py [--quick] [NAME ...]``.
+
+Timings are medians of interleaved repeats, compared within one run; they are never asserted.
+Run them alone on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+NAMES = ("engine", "gradients", "modes", "overhead")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=NAMES, help=f"which of {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="few repeats, to see that it works")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        importlib.import_module(name).run(quick=arguments.quick)
+    print("Records are in benchmarks/results.")
+
+
+if __name__ == "__main__":
+    main()

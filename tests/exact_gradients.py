@@ -12,6 +12,8 @@ from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import dense
 from bilevelax.sample_average import newton_cg
 
+DENSE = dense(1)
+
 
 def exact(problem, outcome):
     """The problem whose only outcome of context xi is ``outcome(data, xi)``, at which losses are expectations."""
@@ -35,7 +37,7 @@ def objective(problem, x):
     return jax.vmap(one)(jnp.arange(problem.n_contexts, dtype=jnp.int32)).mean()
 
 
-def gradient(problem, x, inverse=dense(1)):
+def gradient(problem, x, inverse=DENSE):
     """grad F(x) by eq. (6) at y*."""
 
     def one(i):
@@ -45,7 +47,7 @@ def gradient(problem, x, inverse=dense(1)):
     return jax.tree.map(lambda a: a.mean(0), jax.vmap(one)(jnp.arange(problem.n_contexts, dtype=jnp.int32)))
 
 
-def assert_matches_differences(problem, x, *, inverse=dense(1), rtol=1e-5, h=1e-4):
+def assert_matches_differences(problem, x, *, inverse=DENSE, rtol=1e-5, h=1e-4):
     """gradient(x) against central differences of objective(x) in every coordinate of the pytree x."""
     flat, unravel = ravel_pytree(x)
     assert flat.dtype == jnp.float64

@@ -66,7 +66,7 @@ def _extremes(key: Key, problem: Problem, x: X, contexts: int, samples: int, ste
         flat, unravel = ravel_pytree(problem.start(x, xi))
 
         def look(y: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-            product = lambda r: ravel_pytree(average.hess_g(x, unravel(y), eta, xi, unravel(r)))[0]  # noqa: E731
+            product = lambda r: ravel_pytree(average.hess_g(x, unravel(y), eta, xi, unravel(r)))[0]
             ends = extreme_eigenvalues(product, random.normal(key_r, y.shape, y.dtype), steps)
             slope = ravel_pytree(average.grad_g(x, unravel(y), eta, xi))[0]
             return y - slope / jnp.maximum(jnp.abs(ends).max(), jnp.finfo(y.dtype).tiny), ends

@@ -92,7 +92,7 @@ def constants(problem: Problem, x: X, order: Any, lam: float, key: Key, contexts
         xi = problem.nth_context(i)
         y = problem.start(x, xi)
         y = y + (i % 2).astype(y.dtype) * random.normal(key_y, y.shape, y.dtype)
-        product = lambda r: problem.hess_g(x, y, order(x, y) + shift, xi, r)  # noqa: E731
+        product = lambda r: problem.hess_g(x, y, order(x, y) + shift, xi, r)
         return extreme_eigenvalues(product, random.normal(key_r, y.shape, y.dtype), 20)
 
     i, shift = jnp.meshgrid(
@@ -210,13 +210,13 @@ def make(
     hidden = tuple(widths) if rule == "mlp" else ()
     model = network(d, hidden, nonlinearity(activation, "wdro_si", beta), key_x, "wdro_si")
     x1, static = eqx.partition(model, eqx.is_inexact_array)
-    policy = lambda x: eqx.combine(x, static)  # noqa: E731
-    order = lambda x, xi: policy(x)(xi)  # noqa: E731
-    cost = lambda x, xi, eta: smooth_loss(order(x, xi), eta, h, b, beta)  # noqa: E731
+    policy = lambda x: eqx.combine(x, static)
+    order = lambda x, xi: policy(x)(xi)
+    cost = lambda x, xi, eta: smooth_loss(order(x, xi), eta, h, b, beta)
 
     robust = _formulations.wdro_si(cost, contexts, market.demands(key_eta, contexts, m), lam, danskin)
     data = robust.data
-    look: Callable[[X], dict[str, float]] = lambda x: {}  # noqa: E731
+    look: Callable[[X], dict[str, float]] = lambda x: {}
     if formulation == "erm":
         problem = _formulations.erm(cost, data)
     else:
@@ -225,7 +225,7 @@ def make(
         problem = with_constants(robust, seen, mu_g, L_g1)
         if formulation == "wdro":
             problem = _formulations.wdro(problem, T_in, inner_rate)
-        look = lambda x: monitor(problem, x, lam, key=key_look, samples=m if formulation == "wdro_si" else 1)  # noqa: E731
+        look = lambda x: monitor(problem, x, lam, key=key_look, samples=m if formulation == "wdro_si" else 1)
     return Application(problem, x1, metrics_of(policy, market, data, key_test, test_points, look, lam))
 
 

@@ -1,0 +1,82 @@
+"""Three ways to learn an order from side information, as settings of existing parts.
+
+With l_beta the smoothed loss and pi_x the decision rule:
+
+- ``wdro_si``, eq. (10)-(11): the adversary moves the context before it sees the demand,
+  E_xi max_y E_{eta|xi} [l_beta(pi_x(y), eta) - lam |y - xi|^2];
+- ``wdro``, Algorithm 5: it moves the context of each single pair (xi, eta), demand seen, so its
+  value is never below that of ``wdro_si``;
+- ``erm``: nobody moves anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from jax import random
+
+from bilevelax.inverse import none
+from bilevelax.lower import optax_steps
+from bilevelax.problem import Key, Problem, X, Xi, Y
+from bilevelax.special_cases import stochastic
+from bilevelax.stored import Table, from_arrays
+
+Cost = Callable[[X, Any, Any], jax.Array]  # (x, context, demand) -> l_beta(pi_x(context), demand)
+
+
+class Seen(NamedTuple):
+    """A context together with one of its demands."""
+
+    value: jax.Array
+    eta: jax.Array
+
+
+def wdro_si(cost: Cost, contexts: jax.Array, demands: jax.Array, lam: float, danskin: bool) -> Problem:
+    """Eq. (11) on M contexts with m demands each; ``danskin`` leaves the implicit term out, which vanishes at y*."""
+
+    def g(x: X, y: Y, eta: Any, xi: Xi) -> jax.Array:
+        return -cost(x, y, eta) + lam * ((y - xi) ** 2).sum()
+
+    problem = from_arrays(lambda *args: -g(*args), g, contexts, demands, init_y=lambda x, xi: xi)
+    return dataclasses.replace(problem, inverse=none()) if danskin else problem
+
+
+def pairs(data: Table) -> int:
+    """Number of stored pairs (xi, eta), m of them for each context."""
+    return data.outcomes.shape[0] * data.outcomes.shape[1]
+
+
+def pair_at(i: Any, data: Table) -> Seen:
+    m = data.outcomes.shape[1]
+    return Seen(data.contexts[i // m], data.outcomes[i // m, i % m])
+
+
+def sample_pair(key: Key, data: Table) -> Seen:
+    return pair_at(random.randint(key, (), 0, pairs(data)), data)
+
+
+def wdro(robust: Problem, T_in: int, inner_rate: float) -> Problem:
+    """Algorithm 5 from the problem of `wdro_si`: a context is a pair (xi, eta), the inner ascent T_in steps of Adam.
+
+    Adam's step falls linearly from ``inner_rate`` to 0, without which it keeps circling y*.
+    """
+    adam = optax.adam(optax.linear_schedule(inner_rate, 0.0, T_in))
+    return dataclasses.replace(
+        robust,
+        sample_context=sample_pair,
+        sample_conditional=lambda key, xi, data: xi.eta,
+        n_contexts=pairs(robust.data),
+        context_at=pair_at,
+        lower=optax_steps(adam, T_in),
+        inverse=none(),
+    )
+
+
+def erm(cost: Cost, data: Table) -> Problem:
+    """Plain stochastic optimization of the mean of l_beta over the stored pairs."""
+    problem = stochastic(lambda x, pair: cost(x, pair.value, pair.eta), sample_pair, data)
+    return dataclasses.replace(problem, n_contexts=pairs(data), context_at=pair_at)

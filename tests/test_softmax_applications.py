@@ -1,0 +1,196 @@
+"""meta_learning and personalized_fl."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from exact_gradients import answer, assert_matches_differences, exact, gradient
+from jax import random
+
+from bilevelax.applications import meta_learning, personalized_fl
+from bilevelax.applications._softmax import Tasks, adapted_scores, everything
+from bilevelax.inverse import dense, none
+from bilevelax.testing import assert_mean, check_problem
+
+TINY = dict(tasks=2, classes=3, images=5, d=2, batch=2, norm=2.0)
+FEW = dict(clients=5, unseen=2, classes=3, d=2, least=3, most=9, batch=2, norm=2.0)
+
+
+@pytest.fixture(scope="module")
+def meta():
+    return meta_learning.make(**TINY)
+
+
+@pytest.fixture(scope="module")
+def federated():
+    return personalized_fl.make(**FEW)
+
+
+def point(application, seed=1, scale=0.5):
+    W = application.x1["W"]
+    return {"W": scale * random.normal(random.key(seed), W.shape, W.dtype)}
+
+
+def test_meta_learning_is_a_problem_with_its_constants(meta):
+    check_problem(meta.problem, meta.x1, key=random.key(0))
+    assert meta.problem.mu_g == 2.0
+    np.testing.assert_allclose(meta.problem.L_g1, 2.0 + 2.0**2 / 2)
+    assert meta.problem.n_contexts == 2 and meta.x1["W"].shape == (3, 2)
+    np.testing.assert_allclose(jnp.linalg.norm(meta.problem.data.test.features, axis=-1), 2.0)
+
+
+def test_personalized_fl_is_a_problem_with_its_constants(federated):
+    check_problem(federated.problem, federated.x1, key=random.key(0))
+    assert federated.problem.n_contexts == 3
+    counts = federated.problem.data.train.counts
+    assert len(set(counts.tolist())) > 1, "clients of one size test no padding"
+
+
+def test_smoothness_constant_is_attained():
+    """Two classes, logits equal: diag(p) - p p' has eigenvalue 1/2."""
+    app = meta_learning.make(tasks=1, classes=2, images=3, d=1, norm=3.0, lam=0.5, batch=1)
+    eta = app.problem.conditional(random.key(0), jnp.int32(0))
+    r = {"W": jnp.array([[1.0], [-1.0]])}
+    product = app.problem.hess_g(app.x1, app.x1, eta, 0, r)["W"]
+    np.testing.assert_allclose(product, app.problem.L_g1 * r["W"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["meta", "federated"])
+def test_hypergradient_against_differences(name, request):
+    application = request.getfixturevalue(name)
+    assert_matches_differences(exact(application.problem, everything), point(application))
+
+
+def test_moreau_gradient_is_lam_times_the_distance():
+    application = personalized_fl.make(**FEW, moreau=True)
+    problem, x = exact(application.problem, everything), point(application)
+    check_problem(application.problem, x, key=random.key(0))
+    assert_matches_differences(problem, x, inverse=problem.inverse)
+    answers = jax.jit(jax.vmap(lambda i: answer(problem, x, i)[1]["W"]))(jnp.arange(3, dtype=jnp.int32))
+    expected = application.problem.mu_g * (x["W"] - answers.mean(0))
+    for inverse in (none(), dense(1)):  # at y* the implicit term vanishes
+        found = jax.jit(lambda x: gradient(problem, x, inverse)["W"])(x)  # noqa: B023
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["meta", "federated"])
+def test_draws_have_the_mean_of_all_data(name, request):
+    """Padding is never drawn and every row is: the mean gradients of g and f are those of all data."""
+    application = request.getfixturevalue(name)
+    problem, x = application.problem, point(application)
+    y, xi = point(application, 2), jnp.int32(1)
+    keys = random.split(random.key(3), 20_000)
+
+    @jax.jit
+    @jax.vmap
+    def each(key):
+        eta = problem.conditional(key, xi)
+        return jnp.concatenate(
+            [problem.grad_g(x, y, eta, xi)["W"].ravel(), problem.grad_f(x, y, eta, xi)[1]["W"].ravel()]
+        )
+
+    eta = everything(problem.data, xi)
+    both = (problem.grad_g(x, y, eta, xi)["W"], problem.grad_f(x, y, eta, xi)[1]["W"])
+    assert_mean(each(keys), jnp.concatenate([a.ravel() for a in both]), power=0.05)
+
+
+def numpy_loss(W, features, labels):
+    logits = features @ W.T
+    return float(np.mean(np.log(np.exp(logits).sum(1)) - logits[np.arange(len(labels)), labels]))
+
+
+def test_metrics_against_numpy(meta):
+    """Adapted by plain gradient descent on all training data, scored on all test data."""
+    x = point(meta)
+    losses, hits, centre = [], [], []
+    for i in range(2):
+        train, test = (jax.tree.map(lambda a: np.asarray(a[i]), part) for part in meta.problem.data)  # noqa: B023
+        start = np.asarray(x["W"])
+        W = start
+        for _ in range(2000):
+            p = np.exp(train.features @ W.T)
+            p = p / p.sum(1, keepdims=True) - np.eye(3)[train.labels]
+            W = W - 0.2 * (p.T @ train.features / len(train.labels) + 2.0 * (W - start))
+        losses.append(numpy_loss(W, test.features, test.labels))
+        hits.append(np.mean(np.argmax(test.features @ W.T, 1) == test.labels))
+        centre.append(numpy_loss(start, test.features, test.labels))
+    expected = {"test_loss": np.mean(losses), "test_accuracy": np.mean(hits), "centre_loss": np.mean(centre)}
+    assert meta.metrics(x) == pytest.approx(expected, rel=1e-6)
+
+
+def test_padding_and_unseen_clients_in_metrics(federated):
+    """Each client alone, without padding, scores what it scores in the padded stack."""
+    x = point(federated)
+    clients = personalized_fl.synthetic(5, 3, 2, 3, 9, 0.5, 0.5, 0)
+    alone = [adapted_scores(_problem_of(client), x) for client in clients]
+    loss, hits = ([float(getattr(s, name)[0]) for s in alone] for name in ("loss", "accuracy"))
+    row = federated.metrics(x)
+    assert row["test_loss"] == pytest.approx(np.mean(loss[:3]), rel=1e-9)
+    assert row["unseen_loss"] == pytest.approx(np.mean(loss[3:]), rel=1e-9)
+    assert row["test_accuracy"] == pytest.approx(np.mean(hits[:3]))
+    assert row["unseen_accuracy"] == pytest.approx(np.mean(hits[3:]))
+
+
+def _problem_of(client):
+    tasks: Tasks = personalized_fl.held_out([client], 0.25, 2.0)
+    return personalized_fl.proximal_problem(tasks, lam=2.0, batch=2, owner="test")
+
+
+def test_given_features_are_used():
+    features = np.random.default_rng(0).normal(size=(2, 3, 4, 5))
+    app = meta_learning.make(features=features[:, :, :3], test_features=features[:, :, 3:], norm=None)
+    np.testing.assert_allclose(app.problem.data.train.features[1], features[1, :, :3].reshape(9, 5))
+    np.testing.assert_array_equal(app.problem.data.test.labels[0], [0, 1, 2])
+    by_fraction = meta_learning.make(features=features, test_fraction=0.25, norm=None)
+    jax.tree.map(np.testing.assert_array_equal, app.problem.data, by_fraction.problem.data)
+
+
+def test_given_clients_are_used():
+    rng = np.random.default_rng(0)
+    features, labels = [rng.normal(size=(n, 4)) for n in (4, 8)], [np.arange(n) % 3 for n in (4, 8)]
+    app = personalized_fl.make(features=features, labels=labels, unseen=1, norm=None)
+    assert app.x1["W"].shape == (3, 4) and app.problem.data.train.counts.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(lam=0.0), "`lam` of meta_learning must be a positive number. Got 0.0"),
+        (dict(batch=0), "`batch` of meta_learning must be an integer >= 1. Got 0"),
+        (dict(norm=-1.0), "`norm` of meta_learning must be a positive number"),
+        (dict(classes=1), "`classes` of meta_learning must be an integer >= 2"),
+        (dict(test_fraction=1.0), "`test_fraction` of meta_learning must lie between 0 and 1"),
+        (
+            dict(features=np.ones((2, 3, 4))),
+            r"`features` of meta_learning must have shape \(tasks, classes, images, d\)",
+        ),
+        (dict(features=np.ones((2, 3, 1, 4))), "must leave at least one training image per class"),
+        (
+            dict(features=np.ones((2, 3, 4, 5)), test_features=np.ones((2, 3, 4, 6))),
+            "must have the tasks, classes and d",
+        ),
+    ],
+)
+def test_meta_learning_refuses(change, message):
+    with pytest.raises(ValueError, match=message):
+        meta_learning.make(**{**TINY, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(lam=-1.0), "`lam` of personalized_fl must be a positive number"),
+        (dict(unseen=5), "`unseen` of personalized_fl must leave clients to train on. Got 5 of 5"),
+        (dict(alpha=0.0), "`alpha` of personalized_fl must be a positive number"),
+        (dict(most=2), "`most` of personalized_fl must be an integer >= 3"),
+        (dict(test_fraction=0.0), "`test_fraction` of personalized_fl must lie between 0 and 1"),
+        (dict(features=[np.ones((3, 2))] * 3), "`labels` of personalized_fl must hold one array for each of the 3"),
+        (
+            dict(features=[np.ones((3, 2)), np.ones((1, 2))], labels=[np.zeros(3, int), np.zeros(1, int)]),
+            "for client 1",
+        ),
+    ],
+)
+def test_personalized_fl_refuses(change, message):
+    with pytest.raises(ValueError, match=message):
+        personalized_fl.make(**{**FEW, **change})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+RNG = np.random.default_rng(0)
 
 
 def numba_epoch_sgd(
@@ -16,7 +19,7 @@ def numba_epoch_sgd(
 
     @numba.njit(fastmath=True)
     def solve(x: np.ndarray, K: int, seed: int) -> np.ndarray:
-        np.random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 (Numba knows no other)
         C, d = x.shape
         y, p = x.copy(), np.empty(C, np.float32)
         for k in range(1, K + 1):
@@ -24,7 +27,7 @@ def numba_epoch_sgd(
             step, weight = np.float32(min(beta0 / n, cap)), np.float32(1.0 / n)
             mean = np.zeros_like(y)
             for _ in range(n):
-                i = np.random.randint(features.shape[0])
+                i = np.random.randint(features.shape[0])  # noqa: NPY002
                 a, top = features[i], np.float32(-1e30)
                 for c in range(C):
                     s = np.float32(0)
@@ -87,7 +90,7 @@ class EagerTorch:
         return [(0 if a is None else a) - (0 if b is None else b) for a, b in zip(grad_x, cross, strict=True)]
 
     def draws(self, xi: Any) -> Any:
-        n_hat = np.random.randint(self.N)
+        n_hat = RNG.integers(self.N)
         return self.conditional(xi), self.conditional(xi), [self.conditional(xi) for _ in range(n_hat)]
 
     def dl_sgd(self, x: Any, K: int) -> list[Any]:
@@ -98,7 +101,7 @@ class EagerTorch:
         xi = self.context()
         p = 2.0 ** -np.arange(1, K + 1)
         p /= p.sum()
-        k = 1 + np.random.choice(K, p=p)
+        k = 1 + RNG.choice(K, p=p)
         draws = self.draws(xi)
         v = [self.hypergradient(x, y, xi, draws) for y in self.epoch_sgd(x, xi, k)]
         return [a + (c - b) / p[k - 1] for a, b, c in zip(*v, strict=True)]
@@ -114,7 +117,7 @@ def torch_meta(app: Any, beta0: float, N: int) -> tuple[EagerTorch, list[Any]]:
     lam = app.problem.mu_g
 
     def conditional(i: int) -> Any:
-        picks = [np.random.randint(arrays[j].shape[1]) for j in (0, 2)]
+        picks = [RNG.integers(arrays[j].shape[1]) for j in (0, 2)]
         return [(arrays[2 * j][i, pick], arrays[2 * j + 1][i, pick].long()) for j, pick in enumerate(picks)]
 
     def cross_entropy(y: Any, sample: Any) -> Any:
@@ -124,7 +127,7 @@ def torch_meta(app: Any, beta0: float, N: int) -> tuple[EagerTorch, list[Any]]:
     rival = EagerTorch(
         f=lambda x, y, eta, xi: cross_entropy(y, eta[1]) + 0 * x[0].sum(),
         g=lambda x, y, eta, xi: cross_entropy(y, eta[0]) + lam / 2 * ((y - x[0]) ** 2).sum(),
-        context=lambda: np.random.randint(arrays[0].shape[0]),
+        context=lambda: RNG.integers(arrays[0].shape[0]),
         conditional=conditional,
         init_y=lambda x, xi: x[0].detach().clone(),
         L=app.problem.L_g1,
@@ -144,7 +147,7 @@ def torch_newsvendor(
     contexts = torch.from_numpy(np.asarray(app.problem.data.contexts).copy())
     outcomes = torch.from_numpy(np.asarray(app.problem.data.outcomes).copy())
     sizes = [contexts.shape[1], *widths, 1]
-    x = [torch.randn(b, a) / a**0.5 for a, b in zip(sizes, sizes[1:], strict=False)]
+    x = [torch.randn(b, a) / a**0.5 for a, b in itertools.pairwise(sizes)]
 
     def rule(x: Any, u: Any) -> Any:
         for W in x[:-1]:
@@ -159,8 +162,8 @@ def torch_newsvendor(
     rival = EagerTorch(
         f=lambda x, y, eta, xi: -g(x, y, eta, xi),
         g=g,
-        context=lambda: np.random.randint(len(contexts)),
-        conditional=lambda xi: outcomes[xi, np.random.randint(outcomes.shape[1])],
+        context=lambda: RNG.integers(len(contexts)),
+        conditional=lambda xi: outcomes[xi, RNG.integers(outcomes.shape[1])],
         init_y=lambda x, xi: contexts[xi].clone(),
         L=app.problem.L_g1,
         beta0=1 / app.problem.mu_g,

@@ -66,7 +66,7 @@ def publish(name: str, title: str, rows: Sequence[Mapping[str, Any]], notes: Seq
     console = Console(width=140)
     console.print(table)
     for note in notes:
-        console.print(note, highlight=False)
+        console.print(note, highlight=False, markup=False)
     RESULTS.mkdir(exist_ok=True)
     record = {"title": title, "machine": machine(), "rows": list(rows), "notes": list(notes)}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")

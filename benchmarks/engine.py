@@ -26,7 +26,7 @@ def run(quick: bool = False) -> None:
         train = problem.data[0]
         features, labels = np.asarray(train.features[0]), np.asarray(train.labels[0])
         native = numba_epoch_sgd(features, labels, problem.mu_g, 1 / problem.mu_g, 1 / (2 * problem.L_g1))
-        calls["numba"] = lambda i: native(np.asarray(x), K, i)
+        calls["numba"] = lambda i: native(np.asarray(jax.tree.leaves(x)[0]), K, i)
     if installed("torch"):
         import torch
 

@@ -1,0 +1,79 @@
+"""The command line as a newcomer would type it."""
+
+import json
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+import bilevelax
+from bilevelax import applications, estimators
+from bilevelax.cli import app, main
+
+runner = CliRunner()
+
+
+def invoke(*words):
+    return runner.invoke(app, list(words), env={"COLUMNS": "120"})
+
+
+def test_version_and_help():
+    assert invoke("--version").output == f"bilevelax {bilevelax.__version__}\n"
+    text = invoke("--help").output
+    assert all(command in text for command in ("demo", "list", "run", "check"))
+    assert "Example: bilevelax run quadratic" in invoke("run", "--help").output
+
+
+def test_list_shows_every_part():
+    text = invoke("list").output
+    for name in (*applications.catalogue.names(), *estimators.catalogue.names()):
+        assert name in text
+
+
+def test_run_saves_its_records(tmp_path):
+    words = "run quadratic --estimator dl_sgd --K 2 --N 3 --T 20 --every 10 --optimizer sgd --t0 5 -a d_x=2 -e batch=2"
+    done = invoke(*words.split(), "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, done.output
+    assert "Saved in" in done.output and "distance" in done.output
+    rows = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert [row["t"] for row in rows] == [0, 10, 20]
+    assert rows[-1]["grad_g"] == 20 * 6  # 2^{K+1} - 2 steps a gradient
+    assert bilevelax.Result.load(tmp_path / "run").x.shape == (2,)
+
+
+def test_demo(tmp_path):
+    with jax.numpy_dtype_promotion("standard"):  # optax.adam needs it
+        done = invoke("demo", "--T", "50", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "RT-MLMC" in done.output and "DL-SGD" in done.output
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("run nothing", "There is no application 'nothing'. Choose from: "),
+        ("run quadratic --estimator nothing", "There is no estimator 'nothing'. Choose from: "),
+        ("run quadratic -a colour=3", "application quadratic takes no setting 'colour'. It takes: d_x, "),
+        ("run quadratic -a d_x", "A setting must read name=value. Got 'd_x'."),
+        ("run quadratic --K 0", "`K` of rt_mlmc must be an integer >= 1. Got 0."),
+        ("run quadratic --optimizer lion", "`--optimizer` must be one of adam, sgd. Got 'lion'."),
+        ("check nothing", "What to check must read module:attribute"),
+        ("check no_such_module:x", "There is no module 'no_such_module' here"),
+        ("check bilevelax:__version__", "must be an Application or an Estimator. Got str."),
+    ],
+)
+def test_errors_are_one_sentence(words, message, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bilevelax", *words.split()])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    error = capsys.readouterr().err
+    assert stop.value.code == 1
+    assert message in error and "Traceback" not in error
+    assert error.count("\n") == 1
+
+
+def test_debug_shows_where_an_error_came_from(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["bilevelax", "--debug", "run", "nothing"])
+    with pytest.raises(ValueError, match="There is no application"):
+        main()

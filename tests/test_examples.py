@@ -1,0 +1,93 @@
+"""What the documents show is run: README, getting started, extending, examples/."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import bilevelax as bx
+from bilevelax.testing import check_estimator, check_problem
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(name):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def execute(code):
+    """Run as a user would: standard promotion, and nothing of this module in sight."""
+    names = {}
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        exec(compile(code, "block", "exec"), names)
+    return names
+
+
+def test_readme_script():
+    (script,) = blocks("README.md")
+    assert len([line for line in script.splitlines() if line.strip()]) <= 25
+    result = execute(script)["result"]
+    np.testing.assert_allclose(result.x["w"], [2.0, -1.0, 0.0], atol=0.1)
+    np.testing.assert_allclose(result.x["b"], 0.25, atol=0.1)
+
+
+def test_getting_started():
+    names = execute("\n".join(blocks("docs/getting_started.md")))
+    assert names["F"].low < names["F"].mean < names["F"].high
+
+
+@pytest.fixture
+def extensions(tmp_path, monkeypatch):
+    """The two blocks of docs/extending.md as modules."""
+    for name, code in zip(("pricing", "finite_difference"), blocks("docs/extending.md"), strict=True):
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in ("pricing", "finite_difference"):
+        sys.modules.pop(name, None)
+
+
+def test_extending(extensions, key):
+    app = importlib.import_module("pricing").make()
+    check_problem(app.problem, app.x1, key=key)
+    with jax.numpy_dtype_promotion("standard"):
+        adam = optax.adam(optax.linear_schedule(0.1, 0.0, 300))
+        result = bx.minimize(
+            app.problem, bx.minibatch(bx.rt_mlmc(5), 8), adam, app.x1, key=key, T=300, metrics=app.metrics
+        )
+    assert abs(result.history[-1]["price"] - 0.75) < 0.05
+    estimator = importlib.import_module("finite_difference").finite_difference()
+    check_estimator(estimator, app.problem, app.x1, key=key)
+    # f is linear in y and y* = xi + mean eta - x, so the difference is exact: 2 x - xi - mean eta
+    grad = estimator.estimate(key, app.problem, app.x1, ())[0].grad
+    assert np.all((grad < -0.8) & (grad > -2.2))
+
+
+def test_check_of_parts_outside_the_tree(extensions):
+    run = lambda target: subprocess.run(
+        [sys.executable, "-m", "bilevelax", "check", target],
+        cwd=extensions,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run("pricing:make").returncode == 0
+    failed = run("pricing:nothing")
+    assert failed.returncode == 1 and "Module 'pricing' has no 'nothing'" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_run(path, tmp_path):
+    environment = {**os.environ, "BILEVELAX_QUICK": "1"}
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr

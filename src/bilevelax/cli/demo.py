@@ -19,12 +19,12 @@ from bilevelax.outer import Result, minimize
 from bilevelax.plots import curves
 
 K = 8
-CONTEXTS = {"RT-MLMC": 64, "DL-SGD": 8}  # per step: what each can afford
+CONTEXTS = {"RT-MLMC": 32, "DL-SGD": 8}  # per step: what each can afford
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the plot and the records.")] = Path("demo"),
-    T: Annotated[int, typer.Option("--T", help="Steps of each method.")] = 3000,
+    T: Annotated[int, typer.Option("--T", help="Steps of each method.")] = 1500,
     seed: Annotated[int, typer.Option(help="Seed of both runs.")] = 0,
 ) -> None:
     """Solve a contextual problem with RT-MLMC and DL-SGD and compare them with the exact solution."""

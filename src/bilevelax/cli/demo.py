@@ -29,10 +29,11 @@ def demo(
 ) -> None:
     """Solve a contextual problem with RT-MLMC and DL-SGD and compare them with the exact solution."""
     console = Console()
+    mean_steps = 2 * K / (1 - 2.0**-K) - 2
     console.print(
-        f"A quadratic problem with infinitely many contexts. For each context DL-SGD takes 2^{K + 1} - 2 =\n"
-        f"{2 ** (K + 1) - 2} follower steps; RT-MLMC takes a random number, {2 * K / (1 - 2.0**-K) - 2:.0f} on average, "
-        "and has the same mean gradient.\n",
+        "A quadratic problem with infinitely many contexts, whose solution is known.\n"
+        f"DL-SGD: 2^{K + 1} - 2 = {2 ** (K + 1) - 2} follower steps for each context.\n"
+        f"RT-MLMC: a random number of them, {mean_steps:.0f} on average; the same mean gradient.\n",
         highlight=False,
     )
     app = quadratic.make()

@@ -1,0 +1,266 @@
+"""Unbiased multilevel gradient over sample-average problems, with antithetic differences."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from optax import tree
+
+from bilevelax.draws import Draws, Range, average_of, kept, with_replacement, without_replacement
+from bilevelax.errors import require_choice, require_integer, require_positive
+from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
+from bilevelax.estimators.saa import F_SAMPLES
+from bilevelax.newton import LinearSolver, direct_or_cg
+from bilevelax.problem import Key, Problem, X, Xi, Y
+from bilevelax.sample_average import Average, Response, Solver, newton_solver, respond_on
+
+MOST = 30  # sample numbers stay below 2^30; an untruncated level beyond that has probability below 1e-12
+
+
+class Settings(NamedTuple):
+    """The arguments of `antithetic_mlmc`, filled in."""
+
+    n0: int
+    levels: int
+    keep: bool  # in memory what a level draws; impossible where levels have no end
+    exact_top: bool
+    f_samples: str
+    solver: Solver
+    linear: LinearSolver
+    probabilities: tuple[float, ...]
+
+
+def level_probabilities(levels: int, correction_rate: float, exponent: float) -> tuple[float, ...]:
+    """p_0 = 1 - r, and p_l proportional to 2^{-exponent l} with sum r for l = 1..levels."""
+    p = 2.0 ** (-exponent * np.arange(1, levels + 1))
+    return (1 - correction_rate, *(correction_rate * p / p.sum()).tolist())
+
+
+def draw_level(key: Key, probabilities: tuple[float, ...]) -> jax.Array:
+    """l with probability p_l, by one coin for each level passed: exact far beyond the resolution of one uniform."""
+    beyond = np.cumsum(probabilities[::-1])[::-1]  # P(level >= l)
+    stop = jnp.asarray([p / q for p, q in zip(probabilities, beyond, strict=True)], dtype=float)
+    last = len(probabilities) - 1
+
+    def passed(level: jax.Array) -> jax.Array:
+        return (level < last) & (random.uniform(random.fold_in(key, level), dtype=float) >= stop[level])
+
+    return lax.while_loop(passed, lambda level: level + 1, jnp.zeros((), jnp.int32))
+
+
+def _draws(key: Key, problem: Problem, xi: Xi, settings: Settings) -> tuple[Draws, Draws]:
+    """The samples of g and those of f."""
+    draw = without_replacement if settings.exact_top else with_replacement
+    key_g, key_f = random.split(key)
+    draws = draw(key_g, problem, xi)
+    return draws, draws if settings.f_samples == "same" else draw(key_f, problem, xi)
+
+
+def _size(level: Count, draws: Draws, settings: Settings) -> tuple[Count, int | None]:
+    """(samples of a level, a bound of it known at compile time)."""
+    known = isinstance(level, int)
+    size = settings.n0 << level if known else jnp.left_shift(jnp.asarray(settings.n0, jnp.int32), level)
+    if draws.rows is None:
+        return size, size if known else None
+    top = level == settings.levels
+    size = jnp.where(top, draws.count, jnp.minimum(size, draws.count))
+    return size, (draws.rows if top else min(settings.n0 << level, draws.rows)) if known else None
+
+
+def _average(
+    pair: tuple[Draws, Draws], problem: Problem, x: X, xi: Xi, samples: Range, settings: Settings
+) -> Average:
+    of_g, of_f = (average_of(draws, problem, x, xi, samples, settings.n0) for draws in pair)
+    return of_g if settings.f_samples == "same" else of_g._replace(grad_f=of_f.grad_f)
+
+
+class Base(NamedTuple):
+    """Phi_0, and what a correction of it needs."""
+
+    estimate: Estimate
+    key: Key
+    xi: Xi
+    y: Y
+    goal: jax.Array
+
+
+def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
+    """Phi_0: the sample-average gradient on n0 samples."""
+    key_xi, _, key_0, key_delta = random.split(key, 4)
+    xi = problem.context(key_xi)
+    pair = _draws(key_0, problem, xi, settings)
+    average = _average(pair, problem, x, xi, Range(0, *_size(0, pair[0], settings)), settings)
+    response = respond_on(average, problem.start(x, xi), settings.solver, settings.linear)
+    aux = {"level": jnp.zeros((), jnp.int32), "lower_grad_norm": response.solution.grad_norm}
+    cost = Cost(xi=1, eta=_drawn(average.size, settings)) + response.cost
+    return Base(Estimate(response.grad, cost, aux), key_delta, xi, response.solution.y, response.solution.goal)
+
+
+def _drawn(size: Count, settings: Settings) -> Count:
+    return size if settings.f_samples == "same" else 2 * size
+
+
+def difference(level: Count, base: Base, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:
+    """Delta_l = Phi_l(all) - (Phi_{l-1}(first half) + Phi_{l-1}(second half)) / 2, and its cost.
+
+    Coarse solves start from the fine solution, and that from the one of Phi_0; all of them reach
+    the gradient norm that Phi_0 reached, relative to a cold start.
+    """
+    pair = _draws(base.key, problem, base.xi, settings)
+    size, bound = _size(level, pair[0], settings)
+    if bound is not None or settings.keep:
+        capacity = 1 << settings.levels
+        blocks = bound // settings.n0 if bound is not None else size // settings.n0
+        pair = tuple(d if d.rows is not None else kept(d, blocks, settings.n0, capacity) for d in pair)
+
+    def phi(start: Any, size: Any, bound: int | None, y: Y) -> Response:
+        average = _average(pair, problem, x, base.xi, Range(start, size, bound), settings)
+        return respond_on(average, y, settings.solver, settings.linear, base.goal)
+
+    half, half_bound = _size(level - 1, pair[0], settings)
+    starts = jnp.stack([jnp.zeros((), jnp.int32), jnp.asarray(size - half, jnp.int32)])
+    if bound is not None:
+        fine = phi(0, size, bound, base.y)
+        coarse = jax.vmap(lambda start: phi(start, half, half_bound, fine.solution.y))(starts)
+        responses = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), fine, coarse)
+    else:  # one program for the three, which take their turns
+
+        def next_(y: Y, samples: tuple[Any, Any]) -> tuple[Y, Response]:
+            response = phi(*samples, None, y)
+            return response.solution.y, response
+
+        sizes = jnp.stack([size, half, half])
+        _, responses = lax.scan(next_, base.y, (jnp.concatenate([starts[:1], starts]), sizes))
+
+    grad = jax.tree.map(lambda a: a[0] - (a[1] + a[2]) / 2, responses.grad)
+    cost = jax.tree.map(lambda a: jnp.sum(a, axis=0, dtype=jnp.int32), responses.cost)
+    return grad, cost + Cost(eta=_drawn(size, settings))
+
+
+def _corrected(level: Count, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:
+    """Phi_0 + Delta_l / p_l for l >= 1."""
+    grad, cost = difference(level, base, problem, x, settings)
+    weight = 1 / jnp.asarray(settings.probabilities, dtype=float)[level]
+    aux = {**base.estimate.aux, "level": jnp.asarray(level, jnp.int32)}
+    return Estimate(tree.add_scale(base.estimate.grad, weight, grad), base.estimate.cost + cost, aux)
+
+
+def _at_level(level: Count, key: Key, problem: Problem, x: X, settings: Settings) -> Estimate:
+    base = _base(key, problem, x, settings)
+    return _maybe_corrected(jnp.asarray(level, jnp.int32), base, problem, x, settings)
+
+
+def _maybe_corrected(level: jax.Array, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:
+    correct = lambda: _corrected(level, base, problem, x, settings)  # noqa: E731
+    return lax.cond(level == 0, lambda: base.estimate, correct)
+
+
+def _at_levels(
+    known: tuple[int, ...], rest: jax.Array, keys: Key, problem: Problem, x: X, settings: Settings
+) -> Estimate:
+    """Many estimates: Phi_0 of all in one vectorised call, then the corrections, one call for each known level."""
+    base = jax.vmap(lambda key: _base(key, problem, x, settings))(keys)
+    lanes = lambda start, stop: jax.tree.map(lambda a: a[start:stop], base)  # noqa: E731
+    parts, start = [], 0
+    for level in sorted(set(known), reverse=True):
+        here = lanes(start, start := start + known.count(level))
+        run = partial(_corrected, level, problem=problem, x=x, settings=settings)
+        parts.append(jax.vmap(run)(here) if level else here.estimate)
+    if len(rest):
+        one = lambda lane: _maybe_corrected(lane[0], lane[1], problem, x, settings)  # noqa: E731
+        parts.append(lax.map(one, (rest, lanes(start, None))))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def at_level(level: Count, key: Key, problem: Problem, x: X, **settings: Any) -> Estimate:
+    """The estimate at level l, 0 being the one without correction. ``settings`` are those of `antithetic_mlmc`.
+
+    Draws are addressed: at one key every level sees the same context and the same Phi_0.
+    """
+    levels = antithetic_mlmc(**settings).levels
+    assert levels is not None
+    return levels.at_level(level, key, problem, x)
+
+
+def antithetic_mlmc(
+    n0: int = 8,
+    levels: int | None = 6,
+    correction_rate: float = 0.1,
+    exponent: float = 1.5,
+    solver: Solver | None = None,
+    linear_solver: LinearSolver | None = None,
+    f_samples: str = "same",
+    exact_top: bool = False,
+) -> Estimator:
+    r"""Antithetic multilevel Monte Carlo over sample-average problems.
+
+    .. math::
+        \Phi_0 + 1\{l \ge 1\} \Delta_l / p_l, \qquad \Delta_l = \Phi_l(\text{all } n_0 2^l) -
+        \tfrac12 [\Phi_{l-1}(\text{first half}) + \Phi_{l-1}(\text{second half})]
+
+    :math:`\Phi_l` is `saa` on :math:`n_0 2^l` samples, all of one context; those of
+    :math:`\Delta_l` are fresh. It is a smooth function of the empirical measure, so the first
+    order cancels: :math:`E|\Delta_l|^2` falls as :math:`2^{-2l}` while the cost grows as
+    :math:`2^l`, and :math:`p_l \propto 2^{-1.5 l}` has finite variance and O(1) expected samples.
+    The mean is that of ``saa(n0 * 2**levels)``; without truncation, the gradient of F itself. The
+    number of sequential steps does not grow with the level, and no mu_g, L_g1, beta0 or N is needed.
+
+    Args:
+        n0: samples of level 0: about 8 for low-dimensional y, 16 for d_y = 64, 32 for 512.
+        levels: the deepest; None for no end: samples are drawn again, block by block, wherever
+            they are needed, and nothing is stored.
+        correction_rate: r, the probability of a correction.
+        exponent: of p_l; between 1 and 2 where levels have no end.
+        solver, linear_solver, f_samples: as in `saa`.
+        exact_top: for a problem with ``support``: samples of a context are drawn without
+            replacement and the deepest level takes all of them, which removes the truncation. Choose
+            ``levels`` such that n0 2^levels is about the number of outcomes.
+    """
+    _check(n0, levels, correction_rate, exponent, f_samples, exact_top)
+    deepest = MOST - (n0 - 1).bit_length() if levels is None else levels
+    settings = Settings(
+        n0=n0,
+        levels=deepest,
+        keep=levels is not None,
+        exact_top=exact_top,
+        f_samples=f_samples,
+        solver=solver or newton_solver(),
+        linear=linear_solver or direct_or_cg(),
+        probabilities=level_probabilities(deepest, correction_rate, exponent),
+    )
+    parts = Levels(
+        first=0,
+        probabilities=settings.probabilities,
+        draw=partial(draw_level, probabilities=settings.probabilities),
+        at_level=partial(_at_level, settings=settings),
+        at_levels=partial(_at_levels, settings=settings),
+    )
+
+    def estimate(key: Key, problem: Problem, x: X) -> Estimate:
+        return parts.at_level(parts.draw(random.split(key, 4)[1]), key, problem, x)
+
+    return stateless(estimate, parts)
+
+
+def _check(n0: int, levels: int | None, rate: float, exponent: float, f_samples: str, exact_top: bool) -> None:
+    require_integer("n0", "antithetic_mlmc", n0, 1)
+    if levels is not None:
+        require_integer("levels", "antithetic_mlmc", levels, 1)
+    require_positive("exponent", "antithetic_mlmc", exponent)
+    require_choice("f_samples", "antithetic_mlmc", f_samples, F_SAMPLES)
+    if not 0 < rate <= 1:
+        raise ValueError(f"`correction_rate` of antithetic_mlmc must lie in (0, 1]. Got {rate!r}.")
+    if levels is None and not 1 < exponent < 2:
+        raise ValueError(
+            f"`exponent` of antithetic_mlmc must lie between 1 and 2 where levels=None: below, the expected cost is "
+            f"infinite, above, the variance. Got {exponent!r}."
+        )
+    if levels is None and exact_top:
+        raise ValueError("`exact_top` of antithetic_mlmc needs a deepest level: give `levels` an integer. Got None.")
+    if levels is not None and n0 << levels > 1 << MOST:
+        raise ValueError(f"`levels` of antithetic_mlmc must keep n0 * 2**levels within 2**{MOST}. Got {levels!r}.")

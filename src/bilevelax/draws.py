@@ -1,9 +1,9 @@
-"""The samples of one context by address: drawn again wherever they are needed, so that nothing need be stored."""
+"""The samples of one context by number: drawn again wherever they are needed, so that nothing need be stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,17 +19,22 @@ class Draws(NamedTuple):
 
     at: Callable[[jax.Array], tuple[Eta, jax.Array]]  # numbers -> (samples, weights)
     mass: Callable[[Count, Count], jax.Array]  # (start, size) -> the sum of that range's weights
-    count: Count | None = None  # how many there are, if finitely many
-    rows: int | None = None  # an upper bound of count that is known at compile time
+    total: Count = None  # how many there are, if finitely many
+    rows: int | None = None  # a bound of it that is known at compile time
 
 
 def with_replacement(key: Key, problem: Problem, xi: Xi) -> Draws:
     """Independent draws, sample j addressed by (key, j)."""
+    return _equal(jax.vmap(lambda j: problem.conditional(random.fold_in(key, j), xi)))
 
-    def at(j: jax.Array) -> tuple[Eta, jax.Array]:
-        return jax.vmap(lambda j: problem.conditional(random.fold_in(key, j), xi))(j), jnp.ones(j.shape)
 
-    return Draws(at, lambda start, size: jnp.asarray(size, float))
+def in_memory(etas: Eta) -> Draws:
+    """Independent draws that were made before."""
+    return _equal(lambda j: jax.tree.map(lambda a: a[j], etas))
+
+
+def _equal(at: Callable[[jax.Array], Eta]) -> Draws:
+    return Draws(lambda j: (at(j), jnp.ones(j.shape)), lambda start, size: jnp.asarray(size, float))
 
 
 def without_replacement(key: Key, problem: Problem, xi: Xi) -> Draws:
@@ -44,28 +49,31 @@ def without_replacement(key: Key, problem: Problem, xi: Xi) -> Draws:
         row = order[jnp.minimum(j, rows - 1)]
         return jax.tree.map(lambda a: a[row], etas), weights[row]
 
-    count = jnp.sum(weights > 0, dtype=jnp.int32)
-    return Draws(at, lambda start, size: until[start + size] - until[start], count, rows)
+    total = jnp.sum(weights > 0, dtype=jnp.int32)
+    return Draws(at, lambda start, size: until[start + size] - until[start], total, rows)
 
 
 def kept(draws: Draws, n: Count, block: int, capacity: int) -> Draws:
-    """The same draws with the first n blocks of them in memory; n may be traced, ``capacity`` bounds it."""
+    """Independent draws, the first n blocks of them in memory; n may be traced and is at most ``capacity``."""
 
-    def fill(b: Count, memory: tuple[Eta, jax.Array]) -> tuple[Eta, jax.Array]:
-        new = draws.at(b * block + jnp.arange(block, dtype=jnp.int32))
-        return jax.tree.map(lambda a, u: lax.dynamic_update_slice_in_dim(a, u, b * block, 0), memory, new)
+    def numbers(b: Count) -> jax.Array:
+        return b * block + jnp.arange(block, dtype=jnp.int32)
 
-    shapes = jax.eval_shape(lambda: draws.at(jnp.arange(block, dtype=jnp.int32)))
+    def fill(b: Count, memory: Eta) -> Eta:
+        return jax.tree.map(
+            lambda a, new: lax.dynamic_update_slice_in_dim(a, new, b * block, 0), memory, draws.at(numbers(b))[0]
+        )
+
+    shapes = jax.eval_shape(lambda: draws.at(numbers(0))[0])
     empty = jax.tree.map(lambda s: jnp.zeros((capacity * block, *s.shape[1:]), s.dtype), shapes)
-    memory = draws.at(jnp.arange(n * block, dtype=jnp.int32)) if isinstance(n, int) else lax.fori_loop(0, n, fill, empty)
-    return draws._replace(at=lambda j: jax.tree.map(lambda a: a[j], memory))
+    return in_memory(lax.fori_loop(0, n, fill, empty))
 
 
 class Range(NamedTuple):
-    """Samples start, ..., start + size - 1; ``bound`` is a size known at compile time that is at least as large."""
+    """Samples start, ..., start + size - 1; ``bound``, if any, is a size known at compile time and not smaller."""
 
-    start: Count
-    size: Count
+    start: Any
+    size: Any
     bound: int | None = None
 
 

@@ -134,7 +134,7 @@ def newton(
         untried = (jnp.zeros((), jnp.int32), y, slope, norm)  # not shorter than itself: at least one step is tried
         n, new, new_slope, new_norm = lax.while_loop(too_long, try_step, untried)
         better = new_norm < norm
-        keep = lambda a, b: jax.tree.map(lambda a, b: jnp.where(better, a, b), a, b)  # noqa: E731
+        keep = lambda a, b: jax.tree.map(lambda a, b: jnp.where(better, a, b), a, b)
         new, new_slope, new_norm = keep((new, new_slope, new_norm), (y, slope, norm))
         return new, new_slope, new_norm, better, i + 1, gradients + n, products + taken
 

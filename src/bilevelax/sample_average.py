@@ -121,8 +121,8 @@ def newton_cg(
 
     Stops at ``tol`` times the first gradient norm, by default where rounding ends it.
     """
-    grad = lambda y: problem.grad_g(x, y, eta, xi)  # noqa: E731
-    hessian = lambda y: lambda r: problem.hess_g(x, y, eta, xi, r)  # noqa: E731
+    grad = lambda y: problem.grad_g(x, y, eta, xi)
+    hessian = lambda y: lambda r: problem.hess_g(x, y, eta, xi, r)
     if tol is None:
         tol = 10 * float(jnp.finfo(jnp.result_type(*jax.tree.leaves(y))).eps)
     return newton(grad, hessian, y, iterations=iterations, linear=cg(cg_steps, 1e-6), tol=tol)

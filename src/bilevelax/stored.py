@@ -67,10 +67,10 @@ def from_arrays(
         return jax.tree.map(lambda a: a[xi.row, j], data.outcomes)
 
     def support(xi: Stored, data: Table) -> tuple[Any, jax.Array]:
-        etas = jax.tree.map(lambda a: a[xi.index], data.outcomes)
-        count = data.counts[xi.index]
-        rows = jnp.arange(jax.tree.leaves(etas)[0].shape[0])
-        return etas, jnp.where(rows < count, 1 / count, 0.0)
+        etas = jax.tree.map(lambda a: a[xi.row], data.outcomes)
+        count = data.counts[xi.row]
+        there = jnp.arange(jax.tree.leaves(etas)[0].shape[0], dtype=jnp.int32) < count
+        return etas, jnp.where(there, 1 / count.astype(float), 0.0)
 
     return Problem(
         f=lambda x, y, eta, xi: f(x, y, eta, xi.value),

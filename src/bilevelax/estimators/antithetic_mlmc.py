@@ -11,13 +11,13 @@ import numpy as np
 from jax import lax, random
 from optax import tree
 
-from bilevelax.draws import Draws, Range, average_of, kept, with_replacement, without_replacement
+from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
 from bilevelax.estimators.saa import F_SAMPLES
 from bilevelax.newton import LinearSolver, direct_or_cg
-from bilevelax.problem import Key, Problem, X, Xi, Y
-from bilevelax.sample_average import Average, Response, Solver, newton_solver, respond_on
+from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
+from bilevelax.sample_average import Response, Solver, newton_solver, respond_on
 
 MOST = 30  # sample numbers stay below 2^30; an untruncated level beyond that has probability below 1e-12
 
@@ -53,30 +53,39 @@ def draw_level(key: Key, probabilities: tuple[float, ...]) -> jax.Array:
     return lax.while_loop(passed, lambda level: level + 1, jnp.zeros((), jnp.int32))
 
 
-def _draws(key: Key, problem: Problem, xi: Xi, settings: Settings) -> tuple[Draws, Draws]:
-    """The samples of g and those of f."""
+Pair = tuple[Draws, Draws]  # the samples of g and those of f; one and the same unless f has its own
+
+
+def _pair(key: Key, problem: Problem, xi: Xi, settings: Settings) -> Pair:
     draw = without_replacement if settings.exact_top else with_replacement
     key_g, key_f = random.split(key)
     draws = draw(key_g, problem, xi)
     return draws, draws if settings.f_samples == "same" else draw(key_f, problem, xi)
 
 
-def _size(level: Count, draws: Draws, settings: Settings) -> tuple[Count, int | None]:
+def _size(level: Any, draws: Draws, settings: Settings) -> tuple[Any, int | None]:
     """(samples of a level, a bound of it known at compile time)."""
     known = isinstance(level, int)
-    size = settings.n0 << level if known else jnp.left_shift(jnp.asarray(settings.n0, jnp.int32), level)
+    size: Any = settings.n0 << level if known else jnp.left_shift(jnp.asarray(settings.n0, jnp.int32), level)
     if draws.rows is None:
         return size, size if known else None
     top = level == settings.levels
-    size = jnp.where(top, draws.count, jnp.minimum(size, draws.count))
-    return size, (draws.rows if top else min(settings.n0 << level, draws.rows)) if known else None
+    bound = (draws.rows if top else min(size, draws.rows)) if known else None
+    return jnp.where(top, draws.total, jnp.minimum(size, draws.total)), bound
 
 
-def _average(
-    pair: tuple[Draws, Draws], problem: Problem, x: X, xi: Xi, samples: Range, settings: Settings
-) -> Average:
+def _phi(
+    samples: Range, pair: Pair, problem: Problem, x: X, xi: Xi, y: Y, settings: Settings, goal: Any = None
+) -> Response:
+    """The exact hypergradient of the problem on a range of samples, solved from y."""
     of_g, of_f = (average_of(draws, problem, x, xi, samples, settings.n0) for draws in pair)
-    return of_g if settings.f_samples == "same" else of_g._replace(grad_f=of_f.grad_f)
+    average = of_g if settings.f_samples == "same" else of_g._replace(grad_f=of_f.grad_f)
+    response = respond_on(average, y, settings.solver, settings.linear, goal)
+    return response
+
+
+def _drawn(size: Any, settings: Settings) -> Cost:
+    return Cost(eta=size if settings.f_samples == "same" else 2 * size)
 
 
 class Base(NamedTuple):
@@ -93,36 +102,26 @@ def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
     """Phi_0: the sample-average gradient on n0 samples."""
     key_xi, _, key_0, key_delta = random.split(key, 4)
     xi = problem.context(key_xi)
-    pair = _draws(key_0, problem, xi, settings)
-    average = _average(pair, problem, x, xi, Range(0, *_size(0, pair[0], settings)), settings)
-    response = respond_on(average, problem.start(x, xi), settings.solver, settings.linear)
+    pair = _pair(key_0, problem, xi, settings)
+    size, bound = _size(0, pair[0], settings)
+    response = _phi(Range(0, size, bound), pair, problem, x, xi, problem.start(x, xi), settings)
     aux = {"level": jnp.zeros((), jnp.int32), "lower_grad_norm": response.solution.grad_norm}
-    cost = Cost(xi=1, eta=_drawn(average.size, settings)) + response.cost
+    cost = Cost(xi=1) + _drawn(size, settings) + response.cost
     return Base(Estimate(response.grad, cost, aux), key_delta, xi, response.solution.y, response.solution.goal)
 
 
-def _drawn(size: Count, settings: Settings) -> Count:
-    return size if settings.f_samples == "same" else 2 * size
-
-
-def difference(level: Count, base: Base, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:
+def difference(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:
     """Delta_l = Phi_l(all) - (Phi_{l-1}(first half) + Phi_{l-1}(second half)) / 2, and its cost.
 
     Coarse solves start from the fine solution, and that from the one of Phi_0; all of them reach
-    the gradient norm that Phi_0 reached, relative to a cold start.
+    the gradient norm that Phi_0 reached.
     """
-    pair = _draws(base.key, problem, base.xi, settings)
     size, bound = _size(level, pair[0], settings)
-    if bound is not None or settings.keep:
-        capacity = 1 << settings.levels
-        blocks = bound // settings.n0 if bound is not None else size // settings.n0
-        pair = tuple(d if d.rows is not None else kept(d, blocks, settings.n0, capacity) for d in pair)
+    half, half_bound = _size(level - 1, pair[0], settings)
 
     def phi(start: Any, size: Any, bound: int | None, y: Y) -> Response:
-        average = _average(pair, problem, x, base.xi, Range(start, size, bound), settings)
-        return respond_on(average, y, settings.solver, settings.linear, base.goal)
+        return _phi(Range(start, size, bound), pair, problem, x, base.xi, y, settings, base.goal)
 
-    half, half_bound = _size(level - 1, pair[0], settings)
     starts = jnp.stack([jnp.zeros((), jnp.int32), jnp.asarray(size - half, jnp.int32)])
     if bound is not None:
         fine = phi(0, size, bound, base.y)
@@ -130,50 +129,94 @@ def difference(level: Count, base: Base, problem: Problem, x: X, settings: Setti
         responses = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), fine, coarse)
     else:  # one program for the three, which take their turns
 
-        def next_(y: Y, samples: tuple[Any, Any]) -> tuple[Y, Response]:
+        def turn(y: Y, samples: tuple[Any, Any]) -> tuple[Y, Response]:
             response = phi(*samples, None, y)
             return response.solution.y, response
 
-        sizes = jnp.stack([size, half, half])
-        _, responses = lax.scan(next_, base.y, (jnp.concatenate([starts[:1], starts]), sizes))
+        ranges = jnp.concatenate([starts[:1], starts]), jnp.stack([size, half, half])
+        _, responses = lax.scan(turn, base.y, ranges)
 
     grad = jax.tree.map(lambda a: a[0] - (a[1] + a[2]) / 2, responses.grad)
     cost = jax.tree.map(lambda a: jnp.sum(a, axis=0, dtype=jnp.int32), responses.cost)
-    return grad, cost + Cost(eta=_drawn(size, settings))
+    return grad, cost + _drawn(size, settings)
 
 
-def _corrected(level: Count, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:
-    """Phi_0 + Delta_l / p_l for l >= 1."""
-    grad, cost = difference(level, base, problem, x, settings)
+def _corrected(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> Estimate:
+    """Phi_0 + Delta_l / p_l."""
+    grad, cost = difference(level, base, pair, problem, x, settings)
     weight = 1 / jnp.asarray(settings.probabilities, dtype=float)[level]
     aux = {**base.estimate.aux, "level": jnp.asarray(level, jnp.int32)}
     return Estimate(tree.add_scale(base.estimate.grad, weight, grad), base.estimate.cost + cost, aux)
 
 
-def _at_level(level: Count, key: Key, problem: Problem, x: X, settings: Settings) -> Estimate:
-    base = _base(key, problem, x, settings)
-    return _maybe_corrected(jnp.asarray(level, jnp.int32), base, problem, x, settings)
+def _at_traced_level(level: jax.Array, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:
+    def correct() -> Estimate:
+        pair = _pair(base.key, problem, base.xi, settings)
+        if settings.keep and not settings.exact_top:
+            blocks = jnp.left_shift(jnp.ones((), jnp.int32), level)
+            g, f = (kept(draws, blocks, settings.n0, 1 << settings.levels) for draws in pair)
+            pair = g, g if settings.f_samples == "same" else f
+        return _corrected(level, base, pair, problem, x, settings)
 
-
-def _maybe_corrected(level: jax.Array, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:
-    correct = lambda: _corrected(level, base, problem, x, settings)  # noqa: E731
     return lax.cond(level == 0, lambda: base.estimate, correct)
+
+
+def _at_level(level: Count, key: Key, problem: Problem, x: X, settings: Settings) -> Estimate:
+    return _at_traced_level(jnp.asarray(level, jnp.int32), _base(key, problem, x, settings), problem, x, settings)
+
+
+def _draw_together(known: tuple[int, ...], base: Base, problem: Problem, settings: Settings) -> tuple[Eta, Eta]:
+    """All samples of the known levels in one call, lane after lane: a sampler is slow to compile."""
+    sizes = [settings.n0 << level if level else 0 for level in known]
+    lane = jnp.asarray(np.repeat(np.arange(len(known)), sizes), jnp.int32)
+    number = jnp.asarray(np.concatenate([np.arange(size) for size in sizes]), jnp.int32)
+    xi = base.xi
+    keys = jax.vmap(random.split)(base.key)
+
+    def draw(lane: jax.Array, number: jax.Array, role: int) -> Eta:
+        return problem.conditional(random.fold_in(keys[lane, role], number), jax.tree.map(lambda a: a[lane], xi))
+
+    g = jax.vmap(partial(draw, role=0))(lane, number)
+    return g, g if settings.f_samples == "same" else jax.vmap(partial(draw, role=1))(lane, number)
+
+
+def _known_levels(known: tuple[int, ...], base: Base, problem: Problem, x: X, settings: Settings) -> list[Estimate]:
+    """The estimates of stacked lanes, one vectorised call for each level."""
+    parts, start, read = [], 0, 0
+    together = known[0] > 0 and not settings.exact_top
+    etas = _draw_together(known, base, problem, settings) if together else ()
+    for level in sorted(set(known), reverse=True):
+        lanes = known.count(level)
+        here = jax.tree.map(lambda a, i=start, n=lanes: a[i : i + n], base)
+        start += lanes
+        if level == 0:
+            parts.append(here.estimate)
+        elif together:
+            n = settings.n0 << level
+            mine = jax.tree.map(lambda a, i=read, m=lanes, n=n: a[i : i + m * n].reshape(m, n, *a.shape[1:]), etas)
+            read += lanes * n
+            run = lambda base, etas, level=level: _corrected(
+                level, base, (in_memory(etas[0]), in_memory(etas[1])), problem, x, settings
+            )
+            parts.append(jax.vmap(run)(here, mine))
+        else:
+            alone = lambda base, level=level: _corrected(
+                level, base, _pair(base.key, problem, base.xi, settings), problem, x, settings
+            )
+            parts.append(jax.vmap(alone)(here))
+    return parts
 
 
 def _at_levels(
     known: tuple[int, ...], rest: jax.Array, keys: Key, problem: Problem, x: X, settings: Settings
 ) -> Estimate:
-    """Many estimates: Phi_0 of all in one vectorised call, then the corrections, one call for each known level."""
+    """Many estimates: Phi_0 of all in one vectorised call, then the corrections."""
     base = jax.vmap(lambda key: _base(key, problem, x, settings))(keys)
-    lanes = lambda start, stop: jax.tree.map(lambda a: a[start:stop], base)  # noqa: E731
-    parts, start = [], 0
-    for level in sorted(set(known), reverse=True):
-        here = lanes(start, start := start + known.count(level))
-        run = partial(_corrected, level, problem=problem, x=x, settings=settings)
-        parts.append(jax.vmap(run)(here) if level else here.estimate)
+    lanes = lambda start, stop: jax.tree.map(lambda a: a[start:stop], base)
+    parts = _known_levels(known, lanes(0, len(known)), problem, x, settings) if known else []
     if len(rest):
-        one = lambda lane: _maybe_corrected(lane[0], lane[1], problem, x, settings)  # noqa: E731
-        parts.append(lax.map(one, (rest, lanes(start, None))))
+        one = lambda lane: _at_traced_level(lane[0], lane[1], problem, x, settings)
+        parts.append(lax.map(one, (rest, lanes(len(known), None))))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 

@@ -15,6 +15,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import require_integer, require_positive
 from bilevelax.estimate import Count
 from bilevelax.problem import Y
@@ -63,10 +64,10 @@ def cg(steps: int = 100, tol: float | None = None) -> LinearSolver:
             solution, residual, direction, square, i = carry
             image = product(direction)
             length = square / tree.vdot(direction, image)
-            solution = tree.add_scale(solution, length, direction)
-            residual = tree.add_scale(residual, -length, image)
+            solution = trees.add_scale(solution, length, direction)
+            residual = trees.add_scale(residual, -length, image)
             new = tree.norm(residual, squared=True)
-            return solution, residual, tree.add_scale(residual, new / square, direction), new, i + 1
+            return solution, residual, trees.add_scale(residual, new / square, direction), new, i + 1
 
         zero = jnp.zeros((), jnp.int32)
         solution, *_, i = lax.while_loop(going_on, step, (tree.zeros_like(r), r, r, first, zero))
@@ -119,11 +120,11 @@ def newton(
 
     def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         y, slope, norm, _, i, gradients, products = carry
-        direction, taken = linear(hessian(y), tree.scale(-1, slope))
+        direction, taken = linear(hessian(y), trees.scale(-1, slope))
 
         def try_step(search: tuple[Any, ...]) -> tuple[Any, ...]:
             n, *_ = search
-            new = tree.add_scale(y, jnp.exp2(-n.astype(norm.dtype)), direction)
+            new = trees.add_scale(y, jnp.exp2(-n.astype(norm.dtype)), direction)
             new_slope = grad(new)
             return n + 1, new, new_slope, tree.norm(new_slope)
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
-from optax import tree
 
+from bilevelax import trees
 from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
@@ -146,7 +146,7 @@ def _corrected(level: Any, base: Base, pair: Pair, problem: Problem, x: X, setti
     grad, cost = difference(level, base, pair, problem, x, settings)
     weight = 1 / jnp.asarray(settings.probabilities, dtype=float)[level]
     aux = {**base.estimate.aux, "level": jnp.asarray(level, jnp.int32)}
-    return Estimate(tree.add_scale(base.estimate.grad, weight, grad), base.estimate.cost + cost, aux)
+    return Estimate(trees.add_scale(base.estimate.grad, weight, grad), base.estimate.cost + cost, aux)
 
 
 def _at_traced_level(level: jax.Array, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:

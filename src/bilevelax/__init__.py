@@ -4,8 +4,10 @@ from bilevelax._version import __version__
 from bilevelax.constraints import projected
 from bilevelax.errors import RunStopped
 from bilevelax.estimate import Cost, Estimate, Estimator, stateless
+from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
 from bilevelax.estimators.dl_sgd import dl_sgd
 from bilevelax.estimators.rt_mlmc import rt_mlmc
+from bilevelax.estimators.saa import saa
 from bilevelax.history import append_to
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import conjugate_gradient, dense, neumann, none, summed_neumann
@@ -29,6 +31,7 @@ __all__ = [
     "Result",
     "RunStopped",
     "__version__",
+    "antithetic_mlmc",
     "append_to",
     "averaged_step",
     "conditional_stochastic",
@@ -48,6 +51,7 @@ __all__ = [
     "projected",
     "respond",
     "rt_mlmc",
+    "saa",
     "sgd",
     "sqrt_then_linear",
     "stateless",

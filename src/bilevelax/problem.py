@@ -40,7 +40,9 @@ SIGNATURES = {
     "sample_conditional": ("key", "xi", "data"),
     "init_y": ("x", "xi"),
     "context_at": ("i", "data"),
+    "support": ("xi", "data"),
 }
+OPTIONAL = ("context_at", "support")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -86,6 +88,9 @@ class Problem:
         inverse: likewise the inverse-Hessian estimate.
         n_contexts: number of contexts where they are finitely many and equally likely.
         context_at: ``(i, data) -> xi``, context number i of these.
+        support: ``(xi, data) -> (etas, weights)``, all outcomes of a context, stacked, and their
+            probabilities, where P_{eta|xi} is a stored finite set (padding has weight 0). It makes
+            `respond` exact and allows ``saa(n="all")`` and ``antithetic_mlmc(levels="all")``.
     """
 
     f: Callable[[X, Y, Eta, Xi], jax.Array] = static()
@@ -100,10 +105,11 @@ class Problem:
     inverse: InverseHessian | None = static(default=None)
     n_contexts: int | None = static(default=None)
     context_at: Callable[[Any, PyTree], Xi] | None = static(default=None)
+    support: Callable[[Xi, PyTree], tuple[Eta, jax.Array]] | None = static(default=None)
 
     def __post_init__(self) -> None:
         for name in SIGNATURES:
-            if name != "context_at" or self.context_at is not None:
+            if name not in OPTIONAL or getattr(self, name) is not None:
                 _check_arity(name, getattr(self, name))
         if (self.n_contexts is None) != (self.context_at is None):
             raise ValueError("`n_contexts` and `context_at` of Problem go together. Give both or neither.")
@@ -138,6 +144,12 @@ class Problem:
         draw = jax.vmap(lambda j: self.conditional(random.fold_in(key, j), xi))
         return draw(jnp.arange(n, dtype=jnp.int32) + start)
 
+    def outcomes(self, xi: Xi) -> tuple[Eta, jax.Array]:
+        """All outcomes of a context and their probabilities."""
+        if self.support is None:
+            raise ValueError("This problem has no finite set of outcomes: Problem(..., support=...), or from_arrays.")
+        return self.support(xi, self.data)
+
     def start(self, x: X, xi: Xi) -> Y:
         """y_1^0, with the dtypes that a compiled loop can carry."""
         return jax.tree.map(lambda a: jnp.asarray(a, dtype=jnp.result_type(a)), self.init_y(x, xi))
@@ -154,7 +166,30 @@ class Problem:
         def sample_conditional(key: Key, xi: Xi, data: PyTree) -> Eta:
             return dataclasses.replace(self, data=data).conditionals(key, xi, n)
 
-        return dataclasses.replace(self, f=mean(self.f), g=mean(self.g), sample_conditional=sample_conditional)
+        return dataclasses.replace(
+            self, f=mean(self.f), g=mean(self.g), sample_conditional=sample_conditional, support=None
+        )
+
+    def weighted(self) -> Problem:
+        """The same problem whose ``eta`` is a pair (stack, weights) and whose losses are weighted sums over it."""
+
+        def total(loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+            def of_sum(x: X, y: Y, eta: tuple[Eta, jax.Array], xi: Xi) -> jax.Array:
+                def term(eta: Eta, weight: jax.Array) -> jax.Array:
+                    value = loss(x, y, eta, xi)
+                    return weight.astype(value.dtype) * value
+
+                return jnp.sum(jax.vmap(term)(*eta))
+
+            return of_sum
+
+        def sample_conditional(key: Key, xi: Xi, data: PyTree) -> Eta:
+            one = self.sample_conditional(key, xi, data)
+            return jax.tree.map(lambda a: jnp.asarray(a)[None], one), jnp.ones(1)
+
+        return dataclasses.replace(
+            self, f=total(self.f), g=total(self.g), sample_conditional=sample_conditional, support=None
+        )
 
     def grad_f(self, x: X, y: Y, eta: Eta, xi: Xi) -> tuple[X, Y]:
         """(grad_1 f, grad_2 f)."""
@@ -167,6 +202,10 @@ class Problem:
     def hess_g(self, x: X, y: Y, eta: Eta, xi: Xi, r: Y) -> Y:
         """(grad^2_22 g) r."""
         return jax.jvp(lambda y: self.grad_g(x, y, eta, xi), (y,), (r,))[1]
+
+    def linear_hess_g(self, x: X, y: Y, eta: Eta, xi: Xi) -> Callable[[Y], Y]:
+        """r -> (grad^2_22 g) r, linearised once for many r."""
+        return jax.linearize(lambda y: self.grad_g(x, y, eta, xi), y)[1]
 
     def cross_g(self, x: X, y: Y, eta: Eta, xi: Xi, r: Y) -> X:
         """(grad^2_12 g) r, the derivative in x of <grad_2 g, r> (Algorithm 4 prints y)."""

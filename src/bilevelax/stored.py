@@ -66,6 +66,12 @@ def from_arrays(
         j = random.randint(key, (), 0, data.counts[xi.row])
         return jax.tree.map(lambda a: a[xi.row, j], data.outcomes)
 
+    def support(xi: Stored, data: Table) -> tuple[Any, jax.Array]:
+        etas = jax.tree.map(lambda a: a[xi.row], data.outcomes)
+        count = data.counts[xi.row]
+        there = jnp.arange(jax.tree.leaves(etas)[0].shape[0], dtype=jnp.int32) < count
+        return etas, jnp.where(there, 1 / count.astype(float), 0.0)
+
     return Problem(
         f=lambda x, y, eta, xi: f(x, y, eta, xi.value),
         g=lambda x, y, eta, xi: g(x, y, eta, xi.value),
@@ -77,6 +83,7 @@ def from_arrays(
         L_g1=L_g1,
         n_contexts=M,
         context_at=context_at,
+        support=support,
     )
 
 

@@ -1,0 +1,309 @@
+"""Unbiased multilevel gradient over sample-average problems, with antithetic differences."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from bilevelax import trees
+from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
+from bilevelax.errors import require_choice, require_integer, require_positive
+from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
+from bilevelax.estimators.saa import F_SAMPLES
+from bilevelax.newton import LinearSolver, direct_or_cg
+from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
+from bilevelax.sample_average import Response, Solver, newton_solver, respond_on
+
+MOST = 30  # sample numbers stay below 2^30; an untruncated level beyond that has probability below 1e-12
+
+
+class Settings(NamedTuple):
+    """The arguments of `antithetic_mlmc`, filled in."""
+
+    n0: int
+    levels: int
+    keep: bool  # in memory what a level draws; impossible where levels have no end
+    exact_top: bool
+    f_samples: str
+    solver: Solver
+    linear: LinearSolver
+    probabilities: tuple[float, ...]
+
+
+def level_probabilities(levels: int, correction_rate: float, exponent: float) -> tuple[float, ...]:
+    """p_0 = 1 - r, and p_l proportional to 2^{-exponent l} with sum r for l = 1..levels."""
+    p = 2.0 ** (-exponent * np.arange(1, levels + 1))
+    return (1 - correction_rate, *(correction_rate * p / p.sum()).tolist())
+
+
+def draw_level(key: Key, probabilities: tuple[float, ...]) -> jax.Array:
+    """l with probability p_l, by one coin for each level passed: exact far beyond the resolution of one uniform."""
+    beyond = np.cumsum(probabilities[::-1])[::-1]  # P(level >= l)
+    stop = jnp.asarray([p / q for p, q in zip(probabilities, beyond, strict=True)], dtype=float)
+    last = len(probabilities) - 1
+
+    def passed(level: jax.Array) -> jax.Array:
+        return (level < last) & (random.uniform(random.fold_in(key, level), dtype=float) >= stop[level])
+
+    return lax.while_loop(passed, lambda level: level + 1, jnp.zeros((), jnp.int32))
+
+
+Pair = tuple[Draws, Draws]  # the samples of g and those of f; one and the same unless f has its own
+
+
+def _pair(key: Key, problem: Problem, xi: Xi, settings: Settings) -> Pair:
+    draw = without_replacement if settings.exact_top else with_replacement
+    key_g, key_f = random.split(key)
+    draws = draw(key_g, problem, xi)
+    return draws, draws if settings.f_samples == "same" else draw(key_f, problem, xi)
+
+
+def _size(level: Any, draws: Draws, settings: Settings) -> tuple[Any, int | None]:
+    """(samples of a level, a bound of it known at compile time)."""
+    known = isinstance(level, int)
+    size: Any = settings.n0 << level if known else jnp.left_shift(jnp.asarray(settings.n0, jnp.int32), level)
+    if draws.rows is None:
+        return size, size if known else None
+    top = level == settings.levels
+    bound = (draws.rows if top else min(size, draws.rows)) if known else None
+    return jnp.where(top, draws.total, jnp.minimum(size, draws.total)), bound
+
+
+def _phi(
+    samples: Range, pair: Pair, problem: Problem, x: X, xi: Xi, y: Y, settings: Settings, goal: Any = None
+) -> Response:
+    """The exact hypergradient of the problem on a range of samples, solved from y."""
+    of_g, of_f = (average_of(draws, problem, x, xi, samples, settings.n0) for draws in pair)
+    average = of_g if settings.f_samples == "same" else of_g._replace(grad_f=of_f.grad_f)
+    response = respond_on(average, y, settings.solver, settings.linear, goal)
+    return response
+
+
+def _drawn(size: Any, settings: Settings) -> Cost:
+    return Cost(eta=size if settings.f_samples == "same" else 2 * size)
+
+
+class Base(NamedTuple):
+    """Phi_0, and what a correction of it needs."""
+
+    estimate: Estimate
+    key: Key
+    xi: Xi
+    y: Y
+    goal: jax.Array
+
+
+def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
+    """Phi_0: the sample-average gradient on n0 samples."""
+    key_xi, _, key_0, key_delta = random.split(key, 4)
+    xi = problem.context(key_xi)
+    pair = _pair(key_0, problem, xi, settings)
+    size, bound = _size(0, pair[0], settings)
+    response = _phi(Range(0, size, bound), pair, problem, x, xi, problem.start(x, xi), settings)
+    aux = {"level": jnp.zeros((), jnp.int32), "lower_grad_norm": response.solution.grad_norm}
+    cost = Cost(xi=1) + _drawn(size, settings) + response.cost
+    return Base(Estimate(response.grad, cost, aux), key_delta, xi, response.solution.y, response.solution.goal)
+
+
+def difference(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:
+    """Delta_l = Phi_l(all) - (Phi_{l-1}(first half) + Phi_{l-1}(second half)) / 2, and its cost.
+
+    Coarse solves start from the fine solution, and that from the one of Phi_0; all of them reach
+    the gradient norm that Phi_0 reached.
+    """
+    size, bound = _size(level, pair[0], settings)
+    half, half_bound = _size(level - 1, pair[0], settings)
+
+    def phi(start: Any, size: Any, bound: int | None, y: Y) -> Response:
+        return _phi(Range(start, size, bound), pair, problem, x, base.xi, y, settings, base.goal)
+
+    starts = jnp.stack([jnp.zeros((), jnp.int32), jnp.asarray(size - half, jnp.int32)])
+    if bound is not None:
+        fine = phi(0, size, bound, base.y)
+        coarse = jax.vmap(lambda start: phi(start, half, half_bound, fine.solution.y))(starts)
+        responses = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), fine, coarse)
+    else:  # one program for the three, which take their turns
+
+        def turn(y: Y, samples: tuple[Any, Any]) -> tuple[Y, Response]:
+            response = phi(*samples, None, y)
+            return response.solution.y, response
+
+        ranges = jnp.concatenate([starts[:1], starts]), jnp.stack([size, half, half])
+        _, responses = lax.scan(turn, base.y, ranges)
+
+    grad = jax.tree.map(lambda a: a[0] - (a[1] + a[2]) / 2, responses.grad)
+    cost = jax.tree.map(lambda a: jnp.sum(a, axis=0, dtype=jnp.int32), responses.cost)
+    return grad, cost + _drawn(size, settings)
+
+
+def _corrected(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> Estimate:
+    """Phi_0 + Delta_l / p_l."""
+    grad, cost = difference(level, base, pair, problem, x, settings)
+    weight = 1 / jnp.asarray(settings.probabilities, dtype=float)[level]
+    aux = {**base.estimate.aux, "level": jnp.asarray(level, jnp.int32)}
+    return Estimate(trees.add_scale(base.estimate.grad, weight, grad), base.estimate.cost + cost, aux)
+
+
+def _at_traced_level(level: jax.Array, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:
+    def correct() -> Estimate:
+        pair = _pair(base.key, problem, base.xi, settings)
+        if settings.keep and not settings.exact_top:
+            blocks = jnp.left_shift(jnp.ones((), jnp.int32), level)
+            g, f = (kept(draws, blocks, settings.n0, 1 << settings.levels) for draws in pair)
+            pair = g, g if settings.f_samples == "same" else f
+        return _corrected(level, base, pair, problem, x, settings)
+
+    return lax.cond(level == 0, lambda: base.estimate, correct)
+
+
+def _at_level(level: Count, key: Key, problem: Problem, x: X, settings: Settings) -> Estimate:
+    return _at_traced_level(jnp.asarray(level, jnp.int32), _base(key, problem, x, settings), problem, x, settings)
+
+
+def _draw_together(known: tuple[int, ...], base: Base, problem: Problem, settings: Settings) -> tuple[Eta, Eta]:
+    """All samples of the known levels in one call, lane after lane: a sampler is slow to compile."""
+    sizes = [settings.n0 << level if level else 0 for level in known]
+    lane = jnp.asarray(np.repeat(np.arange(len(known)), sizes), jnp.int32)
+    number = jnp.asarray(np.concatenate([np.arange(size) for size in sizes]), jnp.int32)
+    xi = base.xi
+    keys = jax.vmap(random.split)(base.key)
+
+    def draw(lane: jax.Array, number: jax.Array, role: int) -> Eta:
+        return problem.conditional(random.fold_in(keys[lane, role], number), jax.tree.map(lambda a: a[lane], xi))
+
+    g = jax.vmap(partial(draw, role=0))(lane, number)
+    return g, g if settings.f_samples == "same" else jax.vmap(partial(draw, role=1))(lane, number)
+
+
+def _known_levels(known: tuple[int, ...], base: Base, problem: Problem, x: X, settings: Settings) -> list[Estimate]:
+    """The estimates of stacked lanes, one vectorised call for each level."""
+    parts, start, read = [], 0, 0
+    together = known[0] > 0 and not settings.exact_top
+    etas = _draw_together(known, base, problem, settings) if together else ()
+    for level in sorted(set(known), reverse=True):
+        lanes = known.count(level)
+        here = jax.tree.map(lambda a, i=start, n=lanes: a[i : i + n], base)
+        start += lanes
+        if level == 0:
+            parts.append(here.estimate)
+        elif together:
+            n = settings.n0 << level
+            mine = jax.tree.map(lambda a, i=read, m=lanes, n=n: a[i : i + m * n].reshape(m, n, *a.shape[1:]), etas)
+            read += lanes * n
+            run = lambda base, etas, level=level: _corrected(
+                level, base, (in_memory(etas[0]), in_memory(etas[1])), problem, x, settings
+            )
+            parts.append(jax.vmap(run)(here, mine))
+        else:
+            alone = lambda base, level=level: _corrected(
+                level, base, _pair(base.key, problem, base.xi, settings), problem, x, settings
+            )
+            parts.append(jax.vmap(alone)(here))
+    return parts
+
+
+def _at_levels(
+    known: tuple[int, ...], rest: jax.Array, keys: Key, problem: Problem, x: X, settings: Settings
+) -> Estimate:
+    """Many estimates: Phi_0 of all in one vectorised call, then the corrections."""
+    base = jax.vmap(lambda key: _base(key, problem, x, settings))(keys)
+    lanes = lambda start, stop: jax.tree.map(lambda a: a[start:stop], base)
+    parts = _known_levels(known, lanes(0, len(known)), problem, x, settings) if known else []
+    if len(rest):
+        one = lambda lane: _at_traced_level(lane[0], lane[1], problem, x, settings)
+        parts.append(lax.map(one, (rest, lanes(len(known), None))))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def at_level(level: Count, key: Key, problem: Problem, x: X, **settings: Any) -> Estimate:
+    """The estimate at level l, 0 being the one without correction. ``settings`` are those of `antithetic_mlmc`.
+
+    Draws are addressed: at one key every level sees the same context and the same Phi_0.
+    """
+    levels = antithetic_mlmc(**settings).levels
+    assert levels is not None
+    return levels.at_level(level, key, problem, x)
+
+
+def antithetic_mlmc(
+    n0: int = 8,
+    levels: int | None = 6,
+    correction_rate: float = 0.1,
+    exponent: float = 1.5,
+    solver: Solver | None = None,
+    linear_solver: LinearSolver | None = None,
+    f_samples: str = "same",
+    exact_top: bool = False,
+) -> Estimator:
+    r"""Antithetic multilevel Monte Carlo over sample-average problems.
+
+    .. math::
+        \Phi_0 + 1\{l \ge 1\} \Delta_l / p_l, \qquad \Delta_l = \Phi_l(\text{all } n_0 2^l) -
+        \tfrac12 [\Phi_{l-1}(\text{first half}) + \Phi_{l-1}(\text{second half})]
+
+    :math:`\Phi_l` is `saa` on :math:`n_0 2^l` samples, all of one context; those of
+    :math:`\Delta_l` are fresh. It is a smooth function of the empirical measure, so the first
+    order cancels: :math:`E|\Delta_l|^2` falls as :math:`2^{-2l}` while the cost grows as
+    :math:`2^l`, and :math:`p_l \propto 2^{-1.5 l}` has finite variance and O(1) expected samples.
+    The mean is that of ``saa(n0 * 2**levels)``; without truncation, the gradient of F itself. The
+    number of sequential steps does not grow with the level, and no mu_g, L_g1, beta0 or N is needed.
+
+    Args:
+        n0: samples of level 0: about 8 for low-dimensional y, 16 for d_y = 64, 32 for 512.
+        levels: the deepest; None for no end: samples are drawn again, block by block, wherever
+            they are needed, and nothing is stored.
+        correction_rate: r, the probability of a correction.
+        exponent: of p_l; between 1 and 2 where levels have no end.
+        solver, linear_solver, f_samples: as in `saa`.
+        exact_top: for a problem with ``support``: samples of a context are drawn without
+            replacement and the deepest level takes all of them, which removes the truncation. Choose
+            ``levels`` such that n0 2^levels is about the number of outcomes.
+    """
+    _check(n0, levels, correction_rate, exponent, f_samples, exact_top)
+    deepest = MOST - (n0 - 1).bit_length() if levels is None else levels
+    settings = Settings(
+        n0=n0,
+        levels=deepest,
+        keep=levels is not None,
+        exact_top=exact_top,
+        f_samples=f_samples,
+        solver=solver or newton_solver(),
+        linear=linear_solver or direct_or_cg(),
+        probabilities=level_probabilities(deepest, correction_rate, exponent),
+    )
+    parts = Levels(
+        first=0,
+        probabilities=settings.probabilities,
+        draw=partial(draw_level, probabilities=settings.probabilities),
+        at_level=partial(_at_level, settings=settings),
+        at_levels=partial(_at_levels, settings=settings),
+    )
+
+    def estimate(key: Key, problem: Problem, x: X) -> Estimate:
+        return parts.at_level(parts.draw(random.split(key, 4)[1]), key, problem, x)
+
+    return stateless(estimate, parts)
+
+
+def _check(n0: int, levels: int | None, rate: float, exponent: float, f_samples: str, exact_top: bool) -> None:
+    require_integer("n0", "antithetic_mlmc", n0, 1)
+    if levels is not None:
+        require_integer("levels", "antithetic_mlmc", levels, 1)
+    require_positive("exponent", "antithetic_mlmc", exponent)
+    require_choice("f_samples", "antithetic_mlmc", f_samples, F_SAMPLES)
+    if not 0 < rate <= 1:
+        raise ValueError(f"`correction_rate` of antithetic_mlmc must lie in (0, 1]. Got {rate!r}.")
+    if levels is None and not 1 < exponent < 2:
+        raise ValueError(
+            f"`exponent` of antithetic_mlmc must lie between 1 and 2 where levels=None: below, the expected cost is "
+            f"infinite, above, the variance. Got {exponent!r}."
+        )
+    if levels is None and exact_top:
+        raise ValueError("`exact_top` of antithetic_mlmc needs a deepest level: give `levels` an integer. Got None.")
+    if levels is not None and n0 << levels > 1 << MOST:
+        raise ValueError(f"`levels` of antithetic_mlmc must keep n0 * 2**levels within 2**{MOST}. Got {levels!r}.")

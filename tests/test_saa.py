@@ -1,0 +1,74 @@
+"""saa: the exact hypergradient of the problem on n samples."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import bilevelax as bx
+from bilevelax.applications.quadratic import matrices, problem_of
+from bilevelax.newton import cg, direct
+from bilevelax.sample_average import newton_solver
+
+KEY = random.key(0)
+
+
+def test_closed_form_on_the_quadratic():
+    """With the samples of the estimate in hand, every mean is a matrix and the gradient is four lines of NumPy."""
+    quadratic = matrices()
+    problem, x = problem_of(quadratic), jnp.arange(1.0, 5.0) / 3
+    est = jax.jit(lambda key: bx.saa(8).estimate(key, problem, x, ())[0])(KEY)
+    key_xi, key_y = random.split(KEY)
+    xi = problem.context(key_xi)
+    eta = np.asarray(problem.conditionals(random.split(key_y)[0], xi, 8)).mean(0)
+    A = quadratic.Q @ np.diag(quadratic.eigenvalues * (1 + eta[1])) @ quadratic.Q.T
+    y = np.linalg.solve(A, quadratic.B @ x + quadratic.C @ xi + eta[0])
+    grad_y = y - quadratic.q - quadratic.R @ xi + eta[0] + quadratic.S.T @ x
+    expected = quadratic.S @ y + quadratic.rho * x + quadratic.B.T @ np.linalg.solve(A, grad_y)
+    np.testing.assert_allclose(est.grad, expected, rtol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    """Contexts with 5, 8 and 3 stored outcomes; f and g are smooth and not quadratic."""
+    rng = np.random.default_rng(1)
+    outcomes = [rng.normal(size=(n, 3)) for n in (5, 8, 3)]
+
+    def g(x, y, eta, xi):
+        return jax.nn.softplus(eta @ y + xi @ x) + jnp.sum((y - x[:3]) ** 2) / 2
+
+    def f(x, y, eta, xi):
+        return jax.nn.softplus(-eta @ y) + jnp.sum(jnp.cos(y) * x[:3]) + jnp.sum(x**2) / 8
+
+    contexts = rng.normal(size=(3, 4))
+    return bx.from_arrays(f, g, contexts, outcomes, init_y=lambda x, xi: jnp.zeros(3, x.dtype), mu_g=1.0)
+
+
+@pytest.mark.parametrize("linear", [direct(), cg(tol=1e-12)])
+def test_all_outcomes_give_the_exact_hypergradient(logistic, linear):
+    """The mean over the three contexts is grad F, by central differences of F on tight solutions."""
+    x = jnp.asarray([0.3, -0.5, 0.8, 0.2])
+
+    def F(x):
+        def cost(i):
+            xi = logistic.nth_context(i)
+            y = bx.respond(logistic, x, xi, key=KEY)
+            return logistic.weighted().f(x, y, logistic.outcomes(xi), xi)
+
+        return sum(cost(i) for i in range(3)) / 3
+
+    estimator = bx.saa("all", newton_solver(tol=1e-12), linear)
+
+    @jax.jit
+    def one(key):
+        return estimator.estimate(key, logistic, x, ())[0], logistic.context(random.split(key)[0]).row
+
+    grads = {}
+    for i in range(20):
+        est, row = one(random.fold_in(KEY, i))
+        grads[int(row)] = est.grad
+        assert int(est.cost.eta) == (5, 8, 3)[int(row)]
+    h = 1e-5
+    differences = [(F(x + h * e) - F(x - h * e)) / (2 * h) for e in jnp.eye(4)]
+    np.testing.assert_allclose(sum(grads.values()) / 3, jnp.stack(differences), rtol=1e-7, atol=1e-8)

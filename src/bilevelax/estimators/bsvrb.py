@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     c: float | None
     tau: Step
     tau_v: Step
-    R: float
+    R: float | None
     mu: float | None
     largest: int
 
@@ -201,8 +201,10 @@ def curvature(problem: Problem, mu: float | None) -> float:
     return mu
 
 
-def clip_rows(v: Y, R: float) -> Y:
+def clip_rows(v: Y, R: float | None) -> Y:
     """Each row of the table scaled back to norm R at most."""
+    if R is None:
+        return v
     norms = jax.vmap(tree.norm)(v)
     scale = R / jnp.maximum(norms, R)
     return jax.tree.map(lambda a: a * scale.reshape(-1, *[1] * (a.ndim - 1)), v)
@@ -254,7 +256,7 @@ def bsvrb(
     c: float | None = None,
     tau: Step = None,
     tau_v: Step = None,
-    R: float = float("inf"),
+    R: float | None = None,
     mu: float | None = None,
     largest: int = 512,
 ) -> Estimator:
@@ -282,7 +284,7 @@ def bsvrb(
         c: weight of the change; by default (M-I) / (I (1-a)) + (1-a).
         tau, tau_v: steps of y_i and v_i, numbers or optax schedules; by default
             1 / ((1 + c) L_g1): rows move every step on trackers that wait M/I steps for news.
-        R: bound of |v_i|.
+        R: bound of |v_i|; none by default.
         mu: least eigenvalue of H_i; by default mu_g.
         largest: d_y above which version 1 refuses.
     """

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bilevelax"
 LAYERS = [
     {"_version", "problem"},
     {"trees", "errors", "validate", "estimate", "history", "progress", "discovery", "plots"},
-    {"lower", "inverse", "sample_average", "constraints", "schedules"},
+    {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "respond"},
     {"estimators", "minibatch", "outer", "testing"},
     {"applications", "datasets", "diagnostics"},
@@ -56,7 +56,19 @@ def test_applications_never_import_estimators():
         assert not {"estimators", "minibatch", "outer"} & set(runtime_imports(path)), path.name
 
 
-CORE = ["problem", "estimate", "lower", "inverse", "hypergradient", "sample_average", "minibatch", "outer", "respond"]
+CORE = [
+    "problem",
+    "estimate",
+    "lower",
+    "inverse",
+    "hypergradient",
+    "newton",
+    "sample_average",
+    "draws",
+    "minibatch",
+    "outer",
+    "respond",
+]
 
 
 def test_only_problem_differentiates():

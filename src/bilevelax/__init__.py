@@ -5,9 +5,13 @@ from bilevelax.constraints import projected
 from bilevelax.errors import RunStopped
 from bilevelax.estimate import Cost, Estimate, Estimator, stateless
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
+from bilevelax.estimators.bsvrb import bsvrb
 from bilevelax.estimators.dl_sgd import dl_sgd
+from bilevelax.estimators.imaml import imaml
+from bilevelax.estimators.maml import maml
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.estimators.saa import saa
+from bilevelax.estimators.single_loop import single_loop
 from bilevelax.history import append_to
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import conjugate_gradient, dense, neumann, none, summed_neumann
@@ -34,6 +38,7 @@ __all__ = [
     "antithetic_mlmc",
     "append_to",
     "averaged_step",
+    "bsvrb",
     "conditional_stochastic",
     "conjugate_gradient",
     "dense",
@@ -43,6 +48,8 @@ __all__ = [
     "from_arrays",
     "frozen",
     "hypergradient",
+    "imaml",
+    "maml",
     "minibatch",
     "minimize",
     "neumann",
@@ -53,6 +60,7 @@ __all__ = [
     "rt_mlmc",
     "saa",
     "sgd",
+    "single_loop",
     "sqrt_then_linear",
     "stateless",
     "stochastic",

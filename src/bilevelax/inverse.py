@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax, random
-from jax.flatten_util import ravel_pytree
 from optax import tree
 
 from bilevelax import trees
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost
+from bilevelax.newton import cg, direct
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 
 # (key, problem, x, y, xi, r) -> (Lambda_hat r, oracle calls). None for Lambda_hat r means that
@@ -106,14 +106,14 @@ def _mean_hessian(problem: Problem, x: X, y: Y, xi: Xi, etas: Eta) -> Callable[[
 
 
 def conjugate_gradient(n: int = 32, steps: int = 10) -> InverseHessian:
-    """CG on the mean Hessian of n samples: no L_g1, bias O(1/n). n = 1 is exact where g has no noise."""
+    """At most ``steps`` of CG on the mean Hessian of n samples: no L_g1, bias O(1/n), none where g has no noise."""
     require_integer("n", "conjugate_gradient", n, 1)
     require_integer("steps", "conjugate_gradient", steps, 1)
 
     def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
         hessian = _mean_hessian(problem, x, y, xi, problem.conditionals(key, xi, n))
-        solution, _ = jax.scipy.sparse.linalg.cg(hessian, r, tol=0.0, atol=0.0, maxiter=steps)
-        return solution, Cost(eta=n, hess_g=n * (steps + 1))  # one product for the first residual
+        solution, products = cg(steps)(hessian, r)
+        return solution, Cost(eta=n, hess_g=n * products)
 
     return apply
 
@@ -124,9 +124,8 @@ def dense(n: int = 32) -> InverseHessian:
 
     def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
         hessian = _mean_hessian(problem, x, y, xi, problem.conditionals(key, xi, n))
-        flat, unravel = ravel_pytree(r)
-        columns = jax.vmap(lambda e: ravel_pytree(hessian(unravel(e)))[0])(jnp.eye(flat.size, dtype=flat.dtype))
-        return unravel(jnp.linalg.solve(columns.T, flat)), Cost(eta=n, hess_g=n * flat.size)
+        solution, products = direct()(hessian, r)
+        return solution, Cost(eta=n, hess_g=n * products)
 
     return apply
 

@@ -4,8 +4,12 @@ from bilevelax._version import __version__
 from bilevelax.constraints import projected
 from bilevelax.errors import RunStopped
 from bilevelax.estimate import Cost, Estimate, Estimator, stateless
+from bilevelax.estimators.bsvrb import bsvrb
 from bilevelax.estimators.dl_sgd import dl_sgd
+from bilevelax.estimators.imaml import imaml
+from bilevelax.estimators.maml import maml
 from bilevelax.estimators.rt_mlmc import rt_mlmc
+from bilevelax.estimators.single_loop import single_loop
 from bilevelax.history import append_to
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import conjugate_gradient, dense, neumann, none, summed_neumann
@@ -31,6 +35,7 @@ __all__ = [
     "__version__",
     "append_to",
     "averaged_step",
+    "bsvrb",
     "conditional_stochastic",
     "conjugate_gradient",
     "dense",
@@ -40,6 +45,8 @@ __all__ = [
     "from_arrays",
     "frozen",
     "hypergradient",
+    "imaml",
+    "maml",
     "minibatch",
     "minimize",
     "neumann",
@@ -49,6 +56,7 @@ __all__ = [
     "respond",
     "rt_mlmc",
     "sgd",
+    "single_loop",
     "sqrt_then_linear",
     "stateless",
     "stochastic",

@@ -1,0 +1,303 @@
+"""BSVRB: blockwise variance reduction for finitely many contexts, with a table of followers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+from jax.flatten_util import ravel_pytree
+from optax import tree
+
+from bilevelax.errors import require_choice, require_integer, require_positive
+from bilevelax.estimate import Cost, Estimate, Estimator
+from bilevelax.estimators._tables import Step, check_step, moved, put, step_at, table_of_starts, take
+from bilevelax.problem import Eta, Key, Problem, PyTree, X, Xi, Y
+
+
+class Settings(NamedTuple):
+    """The arguments of `bsvrb`."""
+
+    version: int
+    blocks: int
+    batch: int
+    a: float
+    b: float | Callable[[Any], Any]
+    c: float | None
+    tau: Step
+    tau_v: Step
+    R: float | None
+    mu: float | None
+    largest: int
+
+
+class Adjoints(NamedTuple):
+    """Version 2: v_i, its value one step ago, and the tracker u_i of g22_i v_i - grad_2 f_i."""
+
+    v: Y
+    v_prev: Y
+    u: Y
+
+
+class State(NamedTuple):
+    """What the next step needs. Tables have M rows, each a y."""
+
+    t: jax.Array
+    x_prev: X
+    w: X  # STORM direction
+    y: Y  # table
+    y_prev: Y  # table
+    s: Y  # table: trackers of grad_2 g_i
+    seen: jax.Array  # whether block i was ever sampled
+    memory: Any  # Adjoints, or in version 1 the table of Hessians (M, d_y, d_y)
+
+
+class Blocks(NamedTuple):
+    """The sampled contexts and, of each, one batch for f, one for grad_2 g and g22, one for g12."""
+
+    rows: jax.Array
+    xi: Xi
+    eta_f: Eta
+    eta_g: Eta
+    eta_c: Eta
+
+
+class Point(NamedTuple):
+    """x and the y_i of the sampled blocks, stacked."""
+
+    x: X
+    y: Y
+
+
+Track = Callable[[PyTree, PyTree, PyTree], PyTree]  # (old, phi at z^t, phi at z^{t-1}) -> new
+
+
+def draw_blocks(key: Key, problem: Problem, M: int, n: int) -> Blocks:
+    """n of the M contexts, all different, all equally likely, and their data."""
+    keys = [random.fold_in(key, role) for role in range(4)]
+    rows = random.permutation(keys[0], M)[:n]
+    xi = jax.vmap(problem.nth_context)(rows)
+    draw = lambda key: jax.vmap(lambda i, xi: problem.conditional(random.fold_in(key, i), xi))(rows, xi)
+    return Blocks(rows, xi, *map(draw, keys[1:]))
+
+
+def grads_f(problem: Problem, blocks: Blocks, z: Point) -> tuple[X, Y]:
+    return jax.vmap(problem.grad_f, in_axes=(None, 0, 0, 0))(z.x, z.y, blocks.eta_f, blocks.xi)
+
+
+def direction(problem: Problem, blocks: Blocks, z: Point, grad_x: X, r: Y) -> X:
+    """The mean of grad_1 f_i - g12_i r_i over the sampled blocks."""
+    implicit = jax.vmap(problem.cross_g, in_axes=(None, 0, 0, 0, 0))(z.x, z.y, blocks.eta_c, blocks.xi, r)
+    return jax.tree.map(lambda a: jnp.mean(a, axis=0), tree.sub(grad_x, implicit))
+
+
+def by_adjoints(
+    problem: Problem,
+    blocks: Blocks,
+    now: Point,
+    before: Point,
+    memory: Adjoints,
+    track: Track,
+    move: Callable[[Y, Y], Y],
+) -> tuple[X, X, Adjoints]:
+    """Version 2: the direction at z^t and at z^{t-1}, and the adjoints after ``move(v, u)`` of all blocks."""
+    hess = jax.vmap(problem.hess_g, in_axes=(None, 0, 0, 0, 0))
+
+    def at(z: Point, v: Y) -> tuple[X, Y]:
+        grad_x, grad_y = grads_f(problem, blocks, z)
+        residual = tree.sub(hess(z.x, z.y, blocks.eta_g, blocks.xi, v), grad_y)
+        return direction(problem, blocks, z, grad_x, v), residual
+
+    G_now, residual_now = at(now, take(memory.v, blocks.rows))
+    G_before, residual_before = at(before, take(memory.v_prev, blocks.rows))
+    u = put(memory.u, blocks.rows, track(take(memory.u, blocks.rows), residual_now, residual_before))
+    return G_now, G_before, Adjoints(move(memory.v, u), memory.v, u)
+
+
+def by_hessians(
+    problem: Problem,
+    blocks: Blocks,
+    now: Point,
+    before: Point,
+    memory: jax.Array,
+    track: Track,
+    mu: float,
+    seen: jax.Array,
+) -> tuple[X, X, jax.Array]:
+    """Version 1: the direction at z^t with H^t and at z^{t-1} with H^{t-1}, and the Hessians tracked so far."""
+    flatten = jax.vmap(lambda y: ravel_pytree(y)[0])
+    unravel = jax.vmap(ravel_pytree(take(now.y, 0))[1])
+    identity = jnp.eye(memory.shape[-1], dtype=memory.dtype)
+
+    def hessian(x: X, y: Y, eta: Eta, xi: Xi) -> jax.Array:
+        unit = ravel_pytree(y)[1]
+        return jax.vmap(lambda e: ravel_pytree(problem.hess_g(x, y, eta, xi, unit(e)))[0])(identity)
+
+    hessians = lambda z: jax.vmap(hessian, in_axes=(None, 0, 0, 0))(z.x, z.y, blocks.eta_g, blocks.xi)
+
+    def at(z: Point, H: jax.Array) -> X:
+        grad_x, grad_y = grads_f(problem, blocks, z)
+        r = jnp.linalg.solve(H, flatten(grad_y)[..., None])[..., 0]
+        return direction(problem, blocks, z, grad_x, unravel(r))
+
+    old = memory[blocks.rows]
+    new = at_least(track(old, hessians(now), hessians(before)), mu)
+    old = jnp.where(seen[:, None, None], old, new)
+    return at(now, new), at(before, old), memory.at[blocks.rows].set(new)
+
+
+def at_least(H: jax.Array, mu: float) -> jax.Array:
+    """The nearest symmetric matrices with eigenvalues >= mu."""
+    values, vectors = jnp.linalg.eigh((H + H.mT) / 2)
+    return (vectors * jnp.maximum(values, mu)[..., None, :]) @ vectors.mT
+
+
+def tracker(seen: jax.Array, a: float, c: float) -> Track:
+    """MSVR: (1-a) s + a phi(z^t) + c [phi(z^t) - phi(z^{t-1})] on the sampled rows; phi(z^t) on a first visit."""
+
+    def one(old: jax.Array, now: jax.Array, before: jax.Array) -> jax.Array:
+        known = seen.reshape(-1, *[1] * (now.ndim - 1))
+        return jnp.where(known, (1 - a) * old + a * now + c * (now - before), now)
+
+    return lambda old, now, before: jax.tree.map(one, old, now, before)
+
+
+def extrapolation(a: float, blocks: int, M: int) -> float:
+    """The c for which E|s_i - phi_i|^2 has no cross term between old error and the change of phi_i."""
+    return (M - blocks) / (blocks * (1 - a)) + (1 - a)
+
+
+def first_state(problem: Problem, x: X, settings: Settings) -> State:
+    y = table_of_starts("bsvrb", problem, x)
+    M, zeros = problem.n_contexts, tree.zeros_like(y)
+    memory: Any = Adjoints(zeros, zeros, zeros)
+    if settings.version == 1:
+        flat = ravel_pytree(take(y, 0))[0]
+        refuse_large(M, flat, settings.largest)
+        memory = jnp.zeros((M, flat.size, flat.size), flat.dtype)
+    return State(jnp.zeros((), jnp.int32), x, tree.zeros_like(x), y, y, zeros, jnp.zeros(M, bool), memory)
+
+
+def refuse_large(M: Any, flat: jax.Array, largest: int) -> None:
+    d_y = flat.size
+    if d_y > largest:
+        gigabytes = M * d_y**2 * flat.dtype.itemsize / 1e9
+        raise ValueError(
+            f"`version` 1 of bsvrb keeps a d_y x d_y Hessian for each context, for d_y <= `largest` = {largest}. "
+            f"Got d_y = {d_y} and {M} contexts: {gigabytes:.3g} GB. Use version=2, which keeps vectors only."
+        )
+
+
+def curvature(problem: Problem, mu: float | None) -> float:
+    mu = problem.mu_g if mu is None else mu
+    if mu is None:
+        raise ValueError(
+            "`mu` of bsvrb must be given where the problem does not know mu_g: version 1 keeps H_i >= mu I. "
+            "Give mu, or set Problem(..., mu_g=...)."
+        )
+    return mu
+
+
+def clip_rows(v: Y, R: float | None) -> Y:
+    """Each row of the table scaled back to norm R at most."""
+    if R is None:
+        return v
+    norms = jax.vmap(tree.norm)(v)
+    scale = R / jnp.maximum(norms, R)
+    return jax.tree.map(lambda a: a * scale.reshape(-1, *[1] * (a.ndim - 1)), v)
+
+
+def storm(w: X, G_before: X, G_now: X, keep: jax.Array) -> X:
+    """keep (w - G(z^{t-1})) + G(z^t)."""
+    return jax.tree.map(lambda w, old, new: keep.astype(w.dtype) * (w - old) + new, w, G_before, G_now)
+
+
+def advance(key: Key, problem: Problem, x: X, state: State, settings: Settings) -> tuple[Estimate, State]:
+    """One step of BSVRB. The optimizer has moved x since ``state`` was made."""
+    M = problem.n_contexts or 0  # None has been refused by first_state
+    n = min(settings.blocks, M)
+    c = extrapolation(settings.a, n, M) if settings.c is None else settings.c
+    size = lambda name, step: step_at(name, "bsvrb", step, state.t, problem, lambda L, t: 1 / ((1 + c) * L))
+    problem = problem.averaged(settings.batch)
+    blocks = draw_blocks(key, problem, M, n)
+    memory: Any
+    seen = state.seen[blocks.rows]
+    track = tracker(seen, settings.a, c)
+    now, before = Point(x, take(state.y, blocks.rows)), Point(state.x_prev, take(state.y_prev, blocks.rows))
+
+    slope = lambda z: jax.vmap(problem.grad_g, in_axes=(None, 0, 0, 0))(z.x, z.y, blocks.eta_g, blocks.xi)
+    s = put(state.s, blocks.rows, track(take(state.s, blocks.rows), slope(now), slope(before)))
+    y = moved(state.y, size("tau", settings.tau), s)
+    if settings.version == 1:
+        mu = curvature(problem, settings.mu)
+        G_now, G_before, memory = by_hessians(problem, blocks, now, before, state.memory, track, mu, seen)
+        products = 2 * memory.shape[-1]
+    else:
+        move = lambda v, u: clip_rows(moved(v, size("tau_v", settings.tau_v), u), settings.R)
+        G_now, G_before, memory = by_adjoints(problem, blocks, now, before, state.memory, track, move)
+        products = 2
+
+    b = settings.b(state.t) if callable(settings.b) else settings.b
+    w = storm(state.w, G_before, G_now, jnp.where(state.t == 0, 0.0, 1.0 - b))
+    cost = Cost(eta=3, grad_f=2, grad_g=2, hess_g=products, cross_g=2).times(settings.batch) + Cost(xi=1)
+    state = State(state.t + 1, x, w, y, state.y, s, state.seen.at[blocks.rows].set(True), memory)
+    return Estimate(w, cost.times(n), {}), state
+
+
+def bsvrb(
+    version: int = 2,
+    blocks: int = 10,
+    batch: int = 1,
+    a: float = 0.5,
+    b: float | Callable[[Any], Any] = 0.5,
+    c: float | None = None,
+    tau: Step = None,
+    tau_v: Step = None,
+    R: float | None = None,
+    mu: float | None = None,
+    largest: int = 512,
+) -> Estimator:
+    r"""BSVRB for problems with finitely many contexts i = 1..M (Hu et al., ICML 2023, arXiv 2305.18730).
+
+    A step samples I ``blocks`` without replacement and evaluates them on the same data at
+    z^t = (x^t, y^t) and at z^{t-1}. With MSVR trackers s_i of :math:`\nabla_2 g_i`,
+
+    .. math::
+        G(z) = \frac1I \sum_{i \in S} \nabla_1 f_i - \nabla^2_{12} g_i \, r_i, \quad
+        w \leftarrow (1-b)(w - G(z^{t-1})) + G(z^t), \quad y_i \leftarrow y_i - \tau s_i \text{ for all } i
+
+    The estimate is w (STORM); the optimizer, plain `optax.sgd` in the method, moves x. Version 2
+    has :math:`r_i = v_i`, moved for all i by :math:`-\tau_v u_i`, u_i the tracker of
+    :math:`\nabla^2_{22} g_i v_i - \nabla_2 f_i`: memory 6 M d_y. Version 1 has
+    :math:`r_i = H_i^{-1} \nabla_2 f_i`, H_i the tracked Hessian with eigenvalues raised to mu:
+    memory M d_y^2 + 3 M d_y, and per step 2 I batch d_y Hessian products and I eigendecompositions.
+
+    Args:
+        version: 1 (Hessians, small d_y) or 2 (no matrices).
+        blocks: contexts per step, at most all.
+        batch: samples of each per draw.
+        a: weight of the newest sample in the trackers, between 0 and 1.
+        b: STORM's weight of the newest direction, in (0, 1], or an optax schedule.
+        c: weight of the change; by default (M-I) / (I (1-a)) + (1-a).
+        tau, tau_v: steps of y_i and v_i, numbers or optax schedules; by default
+            1 / ((1 + c) L_g1): rows move every step on trackers that wait M/I steps for news.
+        R: bound of |v_i|; none by default.
+        mu: least eigenvalue of H_i; by default mu_g.
+        largest: d_y above which version 1 refuses.
+    """
+    require_choice("version", "bsvrb", version, (1, 2))
+    for name, value in {"blocks": blocks, "batch": batch, "largest": largest}.items():
+        require_integer(name, "bsvrb", value, 1)
+    if not 0 < a < 1:
+        raise ValueError(f"`a` of bsvrb must lie between 0 and 1. Got {a!r}.")
+    if not callable(b) and not 0 < b <= 1:
+        raise ValueError(f"`b` of bsvrb must lie in (0, 1] or be an optax schedule. Got {b!r}.")
+    for name, positive in {"c": c, "R": R, "mu": mu}.items():
+        require_positive(name, "bsvrb", positive)
+    check_step("tau", "bsvrb", tau)
+    check_step("tau_v", "bsvrb", tau_v)
+    settings = Settings(version, blocks, batch, a, b, c, tau, tau_v, R, mu, largest)
+    return Estimator(partial(first_state, settings=settings), partial(advance, settings=settings))

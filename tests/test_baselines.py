@@ -218,7 +218,7 @@ def decaying(scale, shift):
 @pytest.mark.parametrize("version", [1, 2])
 def test_bsvrb_without_randomness_finds_the_minimiser_to_rounding(version, multi_block):
     _, noiseless, x1, x_star = multi_block
-    x = final(noiseless, bx.bsvrb(version, blocks=M), optax.sgd(0.1), x1, 400)
+    x = final(noiseless, bx.bsvrb(version, blocks=M), optax.sgd(0.1), x1, 600)
     np.testing.assert_allclose(x, x_star, rtol=0, atol=1e-12)
 
 
@@ -227,13 +227,13 @@ METHODS = {
     "bsvrb 2": bx.bsvrb(2, blocks=2),
     "soba table": bx.single_loop("soba", table=True, beta=0.2),
     "ttsa table": bx.single_loop("ttsa", table=True, beta=0.2, inverse=bx.dense(1)),
-    "rt_mlmc": bx.rt_mlmc(8, lower=bx.epoch_sgd(beta0=2.0), inverse=bx.dense(1)),
+    "rt_mlmc": bx.minibatch(bx.rt_mlmc(8, lower=bx.epoch_sgd(beta0=2.0), inverse=bx.dense(1)), 8, mode="loop"),
 }
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_with_a_table_and_rt_mlmc_meet_at_the_minimiser(name, multi_block):
-    """All meet at x* = (1.29, -1.01), started at 0, with a third of the blocks or one of them per step."""
+    """All meet at x* = (1.44, -1.02), started at 0, with a third of the blocks or one of them per step."""
     noisy, _, x1, x_star = multi_block
     x = final(noisy, METHODS[name], decaying(2.0, 40), x1, 8000)
     np.testing.assert_allclose(x, x_star, rtol=0, atol=0.05)
@@ -248,7 +248,7 @@ def by_hand(version, problem, key, T, n, a, b, tau, alpha):
     H, seen, xs = np.zeros((M, 3, 3)), np.zeros(M, bool), []
     slope = lambda i, x, y: A[i] @ y[i] - B[i] @ x - shift[i]
     adjoint = lambda i, y, v: A[i] @ v[i] - (y[i] - q[i])
-    G = lambda rows, x, y, r: x / 2 + np.mean([B[i].T @ r(i, y) for i in rows], 0)
+    G = lambda rows, x, r: x / 2 + np.mean([B[i].T @ each for i, each in zip(rows, r, strict=True)], 0)
     for t in range(T):
         rows = np.asarray(draw_blocks(random.fold_in(key, t), problem, M, n).rows)
         track = lambda i, old, now, before: (1 - a) * old + a * now + c * (now - before) if seen[i] else now
@@ -258,9 +258,9 @@ def by_hand(version, problem, key, T, n, a, b, tau, alpha):
             u[i] = track(i, u[i], adjoint(i, y, v), adjoint(i, y_prev, v_prev))
             H[i] = track(i, H[i], A[i], A[i])
             H_prev[i] = H_prev[i] if seen[i] else H[i]
-        now = (lambda i, y: np.linalg.solve(H[i], y[i] - q[i])) if version == 1 else (lambda i, y: v[i])
-        then = (lambda i, y: np.linalg.solve(H_prev[i], y[i] - q[i])) if version == 1 else (lambda i, y: v_prev[i])
-        w = (0 if t == 0 else 1 - b) * (w - G(rows, x_prev, y_prev, then)) + G(rows, x, y, now)
+        solve = lambda H, y: [np.linalg.solve(H[i], y[i] - q[i]) for i in rows]  # noqa: B023 (called at once)
+        now, then = (solve(H, y), solve(H_prev, y_prev)) if version == 1 else (v[rows], v_prev[rows])
+        w = (0 if t == 0 else 1 - b) * (w - G(rows, x_prev, then)) + G(rows, x, now)
         seen[rows] = True
         x, x_prev, y, y_prev, v, v_prev = x - alpha * w, x, y - tau * s, y, v - tau * u, v
         xs.append(x)
@@ -298,7 +298,7 @@ def test_eigenvalues_are_raised_to_mu():
 
 def test_adjoints_are_bounded_by_R(multi_block, key):
     problem, _, x, _ = multi_block
-    est, state = once(bx.bsvrb(2, blocks=M, R=0.1), key, problem, x)
+    _, state = once(bx.bsvrb(2, blocks=M, R=0.1), key, problem, x)
     norms = [np.linalg.norm(ravel_pytree(take(state.memory.v, i))[0]) for i in range(M)]
     np.testing.assert_allclose(norms, 0.1, rtol=1e-12)  # all would be longer
 
@@ -383,8 +383,9 @@ def test_costs_are_what_runs(name, multi_block, key):
     cost = {field: int(count) for field, count in est.cost.asdict().items()}
     assert calls["eta"] == cost["eta"]
     assert calls["f"] == cost["grad_f"]
-    second = 0 if "maml" in name and "imaml" not in name else cost["hess_g"] + cost["cross_g"]  # unrolled: no calls
-    assert calls["g"] == cost["grad_g"] + second
+    unrolled = name in ("maml", "first-order maml")  # the reverse pass has no calls of its own
+    products = cost["hess_g"] // (3 if name == "bsvrb 1" else 1)  # d_y columns of a Hessian share one run
+    assert calls["g"] == cost["grad_g"] + (0 if unrolled else products + cost["cross_g"])
     if name not in TABLES:  # tables take their contexts by number
         assert calls["xi"] == cost["xi"]
 

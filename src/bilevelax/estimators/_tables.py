@@ -32,11 +32,6 @@ def put(table: PyTree, rows: Any, values: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: a.at[rows].set(b), table, values)
 
 
-def moved(y: PyTree, step: Any, slope: PyTree) -> PyTree:
-    """y - step * slope, in the dtypes of y whatever that of a schedule."""
-    return jax.tree.map(lambda a, b: a - jnp.asarray(step, a.dtype) * b, y, slope)
-
-
 def check_step(name: str, owner: str, step: Step) -> None:
     if not callable(step):
         require_positive(name, owner, step)

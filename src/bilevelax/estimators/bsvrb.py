@@ -12,9 +12,10 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost, Estimate, Estimator
-from bilevelax.estimators._tables import Step, check_step, moved, put, step_at, table_of_starts, take
+from bilevelax.estimators._tables import Step, check_step, put, step_at, table_of_starts, take
 from bilevelax.problem import Eta, Key, Problem, PyTree, X, Xi, Y
 
 
@@ -230,13 +231,13 @@ def advance(key: Key, problem: Problem, x: X, state: State, settings: Settings) 
 
     slope = lambda z: jax.vmap(problem.grad_g, in_axes=(None, 0, 0, 0))(z.x, z.y, blocks.eta_g, blocks.xi)
     s = put(state.s, blocks.rows, track(take(state.s, blocks.rows), slope(now), slope(before)))
-    y = moved(state.y, size("tau", settings.tau), s)
+    y = trees.add_scale(state.y, -size("tau", settings.tau), s)
     if settings.version == 1:
         mu = curvature(problem, settings.mu)
         G_now, G_before, memory = by_hessians(problem, blocks, now, before, state.memory, track, mu, seen)
         products = 2 * memory.shape[-1]
     else:
-        move = lambda v, u: clip_rows(moved(v, size("tau_v", settings.tau_v), u), settings.R)
+        move = lambda v, u: clip_rows(trees.add_scale(v, -size("tau_v", settings.tau_v), u), settings.R)
         G_now, G_before, memory = by_adjoints(problem, blocks, now, before, state.memory, track, move)
         products = 2
 

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 from jax import lax, random
 from optax import tree
 
-from bilevelax.cg import solve_cg
+from bilevelax import trees
 from bilevelax.errors import require_integer, require_positive
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, stateless
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
-from bilevelax.sample_average import newton_cg
+from bilevelax.sample_average import newton_cg, solve_cg
 
 
 def _adapt(problem: Problem, x: X, xi: Xi, eta: Eta, steps: int | None, gamma: float | None) -> tuple[Y, Cost]:
@@ -22,7 +22,7 @@ def _adapt(problem: Problem, x: X, xi: Xi, eta: Eta, steps: int | None, gamma: f
     size = gamma or (0.1 if problem.L_g1 is None else 1 / problem.L_g1)
 
     def step(_: Count, y: Y) -> Y:
-        return tree.add_scale(y, -size, problem.grad_g(x, y, eta, xi))
+        return trees.add_scale(y, -size, problem.grad_g(x, y, eta, xi))
 
     return lax.fori_loop(0, steps, step, start), Cost(grad_g=steps)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import lax, random
-from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import require_integer, require_positive
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, stateless
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
@@ -20,7 +20,7 @@ def adapt(key: Key, problem: Problem, x: X, xi: Xi, m: int, gamma: float, first_
 
     def step(y: Y, j: Count) -> tuple[Y, None]:
         grad = problem.grad_g(x, y, problem.conditional(random.fold_in(key, j), xi), xi)
-        return tree.add_scale(y, -gamma, lax.stop_gradient(grad) if first_order else grad), None
+        return trees.add_scale(y, -gamma, lax.stop_gradient(grad) if first_order else grad), None
 
     return lax.scan(step, problem.start(x, xi), jnp.arange(m, dtype=jnp.int32))[0]
 

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jax import random
 from optax import tree
 
+from bilevelax import trees
 from bilevelax.errors import require_choice, require_integer
 from bilevelax.estimate import Cost, Estimate, Estimator
-from bilevelax.estimators._tables import Step, check_step, moved, put, step_at, table_of_starts, take
+from bilevelax.estimators._tables import Step, check_step, put, step_at, table_of_starts, take
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import InverseHessian, inverse_of
 from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
@@ -55,8 +56,8 @@ def soba(key: Key, problem: Problem, x: X, xi: Xi, y: Y, v: Y, beta: Any, batch:
     eta_y, eta_v, eta_f, eta_c = (problem.conditional(k, xi) for k in random.split(key, 4))
     grad_x, grad_y = problem.grad_f(x, y, eta_f, xi)
     grad = tree.sub(grad_x, problem.cross_g(x, y, eta_c, xi, v))
-    new_y = moved(y, beta, problem.grad_g(x, y, eta_y, xi))
-    new_v = moved(v, beta, tree.sub(problem.hess_g(x, y, eta_v, xi, v), grad_y))
+    new_y = trees.add_scale(y, -beta, problem.grad_g(x, y, eta_y, xi))
+    new_v = trees.add_scale(v, -beta, tree.sub(problem.hess_g(x, y, eta_v, xi, v), grad_y))
     return grad, new_y, new_v, Cost(eta=4, grad_f=1, grad_g=1, hess_g=1, cross_g=1).times(batch)
 
 
@@ -66,7 +67,7 @@ def ttsa(
     """(direction of x at the new y, new y, cost)."""
     key_y, key_v = random.split(key)
     average = problem.averaged(batch)
-    y = moved(y, beta, average.grad_g(x, y, average.conditional(key_y, xi), xi))
+    y = trees.add_scale(y, -beta, average.grad_g(x, y, average.conditional(key_y, xi), xi))
     grad, cost = hypergradient(key_v, problem, x, y, xi, inverse, batch)
     return grad, y, cost + Cost(eta=batch, grad_g=batch)
 

@@ -13,7 +13,7 @@ LAYERS = [
     {"_version", "problem"},
     {"trees", "errors", "validate", "estimate", "history", "progress", "discovery", "plots"},
     {"lower", "inverse", "sample_average", "constraints", "schedules"},
-    {"hypergradient", "special_cases", "stored", "respond"},
+    {"hypergradient", "special_cases", "stored", "respond", "curvature"},
     {"estimators", "minibatch", "outer", "testing"},
     {"applications", "datasets", "diagnostics"},
     {"sklearn", "report"},

@@ -39,6 +39,7 @@ from bilevelax.problem import Key, Problem, X
 MARGIN = 2.0  # by which constants seen at x1 are widened
 FAR = 1e4  # a demand at which one side of the loss has its full slope
 CHUNK = 10_000  # test points made and paid at once
+INNER = 0.3  # first step of the inner Adam, in units of `typical_step`
 TRUTH = (64, 32)  # hidden widths of the network behind demand
 
 
@@ -171,8 +172,8 @@ def make(
     beta: float = SMOOTHING,
     mu_g: float | None = None,
     L_g1: float | None = None,
-    T_in: int = 15,
-    inner_rate: float = 0.01,
+    T_in: int = 30,
+    inner_rate: float | None = None,
     test_points: int = 200_000,
     seed: int = 0,
 ) -> Application:
@@ -197,8 +198,11 @@ def make(
         d, scale: contexts are uniform on [-scale, scale]^d.
         h, b: holding and backlog cost per unit.
         beta: smoothing of the loss.
-        mu_g, L_g1: by default seen at x1, with a margin (`constants`): they hold near x1 only.
-        T_in, inner_rate: inner steps of ``wdro`` and the first of their sizes.
+        mu_g, L_g1: by default seen at x1, with a margin (`constants`): they hold near x1 only. Where
+            lam is too small for a positive mu_g there is none, and ``danskin=False`` needs ``N`` given.
+        T_in: inner steps of ``wdro``.
+        inner_rate: the first of their sizes; by default 0.3 times the root-mean-square coordinate of
+            the way that the adversary wants to go at x1.
         test_points: fresh pairs in ``test_cost``.
         seed: of data, network and first iterate.
     """
@@ -224,6 +228,7 @@ def make(
         seen = (0.0, 0.0) if known else constants(robust, x1, order, lam, key_look)
         problem = with_constants(robust, seen, mu_g, L_g1)
         if formulation == "wdro":
+            inner_rate = inner_rate or INNER * _formulations.typical_step(robust, x1, lam, key_look)
             problem = _formulations.wdro(problem, T_in, inner_rate)
         look = lambda x: monitor(problem, x, lam, key=key_look, samples=m if formulation == "wdro_si" else 1)
     return Application(problem, x1, metrics_of(policy, market, data, key_test, test_points, look, lam))
@@ -237,7 +242,7 @@ def _check(
     m: int,
     scale: float,
     T_in: int,
-    inner_rate: float,
+    inner_rate: float | None,
     test_points: int,
 ) -> None:
     for name, value in (("lam", lam), ("scale", scale), ("inner_rate", inner_rate)):

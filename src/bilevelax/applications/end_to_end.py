@@ -46,7 +46,7 @@ def quantile(j: Any, scenarios: int) -> jax.Array:
     return ndtri((jnp.asarray(j, float) + 0.5) / scenarios)
 
 
-def scenarios_of(xi: Any, demand: jax.Array, scenarios: int) -> Outcome:
+def scenarios_of(demand: jax.Array, scenarios: int) -> Outcome:
     """All scenarios, stacked, with one demand: for `Problem.averaged(scenarios)`."""
     return Outcome(quantile(jnp.arange(scenarios), scenarios), jnp.broadcast_to(demand, (scenarios, *demand.shape)))
 
@@ -119,7 +119,7 @@ def orders(problem: Problem, x: X, scenarios: int) -> jax.Array:
 
     def one(i: jax.Array) -> jax.Array:
         xi = problem.nth_context(i)
-        eta = scenarios_of(xi, problem.data.outcomes[i, 0], scenarios)
+        eta = scenarios_of(problem.data.outcomes[i, 0], scenarios)
         return newton_cg(average, x, xi, eta, problem.start(x, xi)).y
 
     return jax.vmap(one)(jnp.arange(problem.n_contexts or 0, dtype=jnp.int32))

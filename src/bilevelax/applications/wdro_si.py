@@ -81,24 +81,23 @@ def stored_cost(rule: Any, market: Market, data: Any) -> jax.Array:
     return loss(jax.vmap(rule)(data.contexts)[:, None], data.outcomes, market.h, market.b).mean()
 
 
-def constants(problem: Problem, x: X, order: Any, lam: float, key: Key, contexts: int = 64) -> tuple[float, float]:
+def constants(problem: Problem, x: X, order: Any, lam: float, key: Key, points: int = 128) -> tuple[float, float]:
     """(mu_g, L_g1) from per-sample Hessians at x, whose distance from 2 lam is widened by `MARGIN`.
 
     Looked at in the contexts and around them, for the demands at which the loss bends most
     (the order itself) and slopes most (far above, far below). mu_g <= 0: lam is too small.
     """
+    M = problem.n_contexts or 1
 
     def one(i: jax.Array, shift: jax.Array, problem: Problem, x: X) -> jax.Array:
         key_y, key_r = random.split(random.fold_in(key, i))
-        xi = problem.nth_context(i)
+        xi = problem.nth_context(i % M)
         y = problem.start(x, xi)
-        y = y + (i % 2).astype(y.dtype) * random.normal(key_y, y.shape, y.dtype)
+        y = y + (i >= M).astype(y.dtype) * random.normal(key_y, y.shape, y.dtype)
         product = lambda r: problem.hess_g(x, y, order(x, y) + shift, xi, r)
         return extreme_eigenvalues(product, random.normal(key_r, y.shape, y.dtype), 20)
 
-    i, shift = jnp.meshgrid(
-        jnp.arange(min(contexts, problem.n_contexts or 0), dtype=jnp.int32), jnp.array([0.0, -FAR, FAR])
-    )
+    i, shift = jnp.meshgrid(jnp.arange(points, dtype=jnp.int32), jnp.array([0.0, -FAR, FAR]))
     seen = jax.jit(jax.vmap(one, in_axes=(0, 0, None, None)))(i.ravel(), shift.ravel(), problem, x)
     low, high = min(float(seen.min()), 2 * lam), max(float(seen.max()), 2 * lam)
     return 2 * lam - MARGIN * (2 * lam - low), 2 * lam + MARGIN * (high - 2 * lam)
@@ -120,7 +119,7 @@ def monitor(problem: Problem, x: X, lam: float, *, key: Key, samples: int = 64, 
 
 
 def warn_of(lam: float, row: dict[str, float]) -> bool:
-    """Warn, once told, where the adversary's problem is not strongly convex."""
+    """Warn where the adversary's problem is not strongly convex; True if so."""
     if row["min_curvature"] > 0:
         return False
     warnings.warn(

@@ -2,6 +2,7 @@
 
 from bilevelax._version import __version__
 from bilevelax.constraints import projected
+from bilevelax.curvature import Curvature, curvature
 from bilevelax.errors import RunStopped
 from bilevelax.estimate import Cost, Estimate, Estimator, stateless
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
@@ -26,6 +27,7 @@ from bilevelax.stored import from_arrays
 
 __all__ = [
     "Cost",
+    "Curvature",
     "Estimate",
     "Estimator",
     "Evaluation",
@@ -41,6 +43,7 @@ __all__ = [
     "bsvrb",
     "conditional_stochastic",
     "conjugate_gradient",
+    "curvature",
     "dense",
     "dl_sgd",
     "epoch_sgd",

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax import random
 
@@ -57,6 +58,17 @@ def pair_at(i: Any, data: Table) -> Seen:
 
 def sample_pair(key: Key, data: Table) -> Seen:
     return pair_at(random.randint(key, (), 0, pairs(data)), data)
+
+
+def typical_step(robust: Problem, x: X, lam: float, key: Key) -> float:
+    """Root-mean-square coordinate of grad_2 g / (2 lam) at y = xi: how far the adversary wants to go."""
+
+    def one(i: jax.Array) -> jax.Array:
+        xi = robust.nth_context(i)
+        return robust.grad_g(x, xi.value, robust.conditional(random.fold_in(key, i), xi), xi)
+
+    steps = jax.vmap(one)(jnp.arange(robust.n_contexts or 0, dtype=jnp.int32)) / (2 * lam)
+    return float(jnp.sqrt(jnp.mean(steps**2)))
 
 
 def wdro(robust: Problem, T_in: int, inner_rate: float) -> Problem:

@@ -46,8 +46,8 @@ def nonlinearity(name: str, owner: str, beta: float = SMOOTHING) -> Callable[[ja
 def network(d: int, widths: tuple[int, ...], act: Callable[[jax.Array], jax.Array], key: Key, owner: str) -> Any:
     """R^d -> R with these hidden widths (none: affine), weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in))."""
     require_integer("d", owner, d, 1)
-    for width in widths:
-        require_integer("widths", owner, width, 1)
+    if not all(isinstance(width, int) and width >= 1 for width in widths):
+        raise ValueError(f"`widths` of {owner} must be positive integers, e.g. (64, 32). Got {widths!r}.")
     layers: list[Any] = []
     for i, width in enumerate(widths):
         layers += [eqx.nn.Linear(d, width, key=random.fold_in(key, i)), eqx.nn.Lambda(act)]

@@ -39,6 +39,7 @@ from bilevelax.problem import Key, Problem, X
 MARGIN = 2.0  # by which constants seen at x1 are widened
 FAR = 1e4  # a demand at which one side of the loss has its full slope
 CHUNK = 10_000  # test points made and paid at once
+INNER = 0.3  # first step of the inner Adam, in units of `typical_step`
 TRUTH = (64, 32)  # hidden widths of the network behind demand
 
 
@@ -80,24 +81,23 @@ def stored_cost(rule: Any, market: Market, data: Any) -> jax.Array:
     return loss(jax.vmap(rule)(data.contexts)[:, None], data.outcomes, market.h, market.b).mean()
 
 
-def constants(problem: Problem, x: X, order: Any, lam: float, key: Key, contexts: int = 64) -> tuple[float, float]:
+def constants(problem: Problem, x: X, order: Any, lam: float, key: Key, points: int = 128) -> tuple[float, float]:
     """(mu_g, L_g1) from per-sample Hessians at x, whose distance from 2 lam is widened by `MARGIN`.
 
     Looked at in the contexts and around them, for the demands at which the loss bends most
     (the order itself) and slopes most (far above, far below). mu_g <= 0: lam is too small.
     """
+    M = problem.n_contexts or 1
 
     def one(i: jax.Array, shift: jax.Array, problem: Problem, x: X) -> jax.Array:
         key_y, key_r = random.split(random.fold_in(key, i))
-        xi = problem.nth_context(i)
+        xi = problem.nth_context(i % M)
         y = problem.start(x, xi)
-        y = y + (i % 2).astype(y.dtype) * random.normal(key_y, y.shape, y.dtype)
+        y = y + (i >= M).astype(y.dtype) * random.normal(key_y, y.shape, y.dtype)
         product = lambda r: problem.hess_g(x, y, order(x, y) + shift, xi, r)
         return extreme_eigenvalues(product, random.normal(key_r, y.shape, y.dtype), 20)
 
-    i, shift = jnp.meshgrid(
-        jnp.arange(min(contexts, problem.n_contexts or 0), dtype=jnp.int32), jnp.array([0.0, -FAR, FAR])
-    )
+    i, shift = jnp.meshgrid(jnp.arange(points, dtype=jnp.int32), jnp.array([0.0, -FAR, FAR]))
     seen = jax.jit(jax.vmap(one, in_axes=(0, 0, None, None)))(i.ravel(), shift.ravel(), problem, x)
     low, high = min(float(seen.min()), 2 * lam), max(float(seen.max()), 2 * lam)
     return 2 * lam - MARGIN * (2 * lam - low), 2 * lam + MARGIN * (high - 2 * lam)
@@ -119,7 +119,7 @@ def monitor(problem: Problem, x: X, lam: float, *, key: Key, samples: int = 64, 
 
 
 def warn_of(lam: float, row: dict[str, float]) -> bool:
-    """Warn, once told, where the adversary's problem is not strongly convex."""
+    """Warn where the adversary's problem is not strongly convex; True if so."""
     if row["min_curvature"] > 0:
         return False
     warnings.warn(
@@ -171,8 +171,8 @@ def make(
     beta: float = SMOOTHING,
     mu_g: float | None = None,
     L_g1: float | None = None,
-    T_in: int = 15,
-    inner_rate: float = 0.01,
+    T_in: int = 30,
+    inner_rate: float | None = None,
     test_points: int = 200_000,
     seed: int = 0,
 ) -> Application:
@@ -197,8 +197,11 @@ def make(
         d, scale: contexts are uniform on [-scale, scale]^d.
         h, b: holding and backlog cost per unit.
         beta: smoothing of the loss.
-        mu_g, L_g1: by default seen at x1, with a margin (`constants`): they hold near x1 only.
-        T_in, inner_rate: inner steps of ``wdro`` and the first of their sizes.
+        mu_g, L_g1: by default seen at x1, with a margin (`constants`): they hold near x1 only. Where
+            lam is too small for a positive mu_g there is none, and ``danskin=False`` needs ``N`` given.
+        T_in: inner steps of ``wdro``.
+        inner_rate: the first of their sizes; by default 0.3 times the root-mean-square coordinate of
+            the way that the adversary wants to go at x1.
         test_points: fresh pairs in ``test_cost``.
         seed: of data, network and first iterate.
     """
@@ -224,6 +227,7 @@ def make(
         seen = (0.0, 0.0) if known else constants(robust, x1, order, lam, key_look)
         problem = with_constants(robust, seen, mu_g, L_g1)
         if formulation == "wdro":
+            inner_rate = inner_rate or INNER * _formulations.typical_step(robust, x1, lam, key_look)
             problem = _formulations.wdro(problem, T_in, inner_rate)
         look = lambda x: monitor(problem, x, lam, key=key_look, samples=m if formulation == "wdro_si" else 1)
     return Application(problem, x1, metrics_of(policy, market, data, key_test, test_points, look, lam))
@@ -237,7 +241,7 @@ def _check(
     m: int,
     scale: float,
     T_in: int,
-    inner_rate: float,
+    inner_rate: float | None,
     test_points: int,
 ) -> None:
     for name, value in (("lam", lam), ("scale", scale), ("inner_rate", inner_rate)):

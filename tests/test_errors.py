@@ -57,6 +57,10 @@ def test_the_good_problem_runs():
         ({"x1": ()}, r"`x1` of minimize must hold at least one array"),
         ({"key": 0}, r"`key` of minimize must be one JAX random key, e.g. jax.random.key\(0\). Got 0"),
         ({"key": random.split(random.key(0), 3)}, r"`key` of minimize must be one JAX random key"),
+        (
+            {"support": lambda xi, data: (jnp.zeros((4, 3)), jnp.ones(4) / 4)},
+            r"`support` of Problem must return stacked outcomes like .* float64\[2\]. Got a stack of float64\[3\]",
+        ),
         ({"T": 0}, r"`T` of minimize must be an integer >= 1. Got 0"),
         ({"T": 2.5}, r"`T` of minimize must be an integer >= 1. Got 2.5"),
         (

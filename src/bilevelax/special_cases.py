@@ -48,7 +48,7 @@ def conditional_stochastic(
 ) -> Problem:
     """CSO: min_x E_xi phi(x, E_{eta|xi} h(x, eta, xi), xi).
 
-    The lower level is g = |y - h|^2 / 2, whose minimiser is a mean and whose Hessian is the
+    The lower level is half the square of y - h, whose minimiser is a mean and whose Hessian is the
     identity. Both shortcuts are taken: sample means instead of SGD steps, and no Neumann series.
     ``init_y`` is a guess of the mean (zero by default), where the first term of RT-MLMC sits.
     """

@@ -94,6 +94,14 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
         raise ValueError(
             "`init_y` of Problem must return at least one array. Got none; for no lower level use stochastic()."
         )
+    if problem.support is not None:
+        stacked, _ = jax.eval_shape(lambda xi, p: p.outcomes(xi), xi, problem)
+        first = jax.eval_shape(lambda etas: jax.tree.map(lambda a: a[0], etas), stacked)
+        if not alike(first, eta):
+            raise ValueError(
+                f"`support` of Problem must return stacked outcomes like those of sample_conditional, {describe(eta)}. "
+                f"Got a stack of {describe(first)}."
+            )
     shapes = Shapes(xi, eta, y)
     for name in ("f", "g"):
         loss = _loss_of(name, problem, x, shapes)

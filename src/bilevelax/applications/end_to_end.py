@@ -110,7 +110,10 @@ def problem_of(contexts: Any, demands: Any, *, h: float, b: float, beta: float, 
         z = quantile(random.randint(key_z, (), 0, scenarios), scenarios)
         return Outcome(z, base.sample_conditional(key_demand, xi, data))
 
-    return dataclasses.replace(base, sample_conditional=sample_conditional)
+    def support(xi: Xi, data: Any) -> tuple[Outcome, jax.Array]:
+        return scenarios_of(data.outcomes[xi.row, 0], scenarios), jnp.full(scenarios, 1 / scenarios)
+
+    return dataclasses.replace(base, sample_conditional=sample_conditional, support=support)
 
 
 def orders(problem: Problem, x: X, scenarios: int) -> jax.Array:

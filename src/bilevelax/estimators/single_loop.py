@@ -47,6 +47,7 @@ def merged(problem: Problem) -> Problem:
         sample_conditional=sample_conditional,
         n_contexts=None,
         context_at=None,
+        support=None,
     )
 
 

@@ -168,7 +168,7 @@ def bsvrb(
         c: weight of the change; by default (M-I) / (I (1-a)) + (1-a).
         tau, tau_v: steps of y_i and v_i, numbers or optax schedules; by default
             1 / ((1 + c) L_g1): rows move every step on trackers that wait M/I steps for news.
-        R: bound of |v_i|; none by default.
+        R: bound of the norm of v_i; none by default.
         mu: least eigenvalue of H_i; by default mu_g.
         largest: d_y above which version 1 refuses.
     """

@@ -35,7 +35,7 @@ def imaml(n: int = 32, steps: int | None = 16, gamma: float | None = None, cg_st
         \nabla_1 f(x, y) - \nabla^2_{12} g(x, y) \, r, \quad \nabla^2_{22} g(x, y) \, r = \nabla_2 f(x, y)
 
     where y minimises the mean of g over n samples, the same that give both second derivatives,
-    and f is the mean over n others. With g = l(y) + lam/2 |y - x|^2 this is
+    and f is the mean over n others. With ``g = l(y) + lam/2 |y - x|^2`` this is
     (I + H/lam)^{-1} grad f, as iMAML is usually written; no damping is added. The error left
     when both solves are tight (``steps=None``, large ``cg_steps``) is that of n samples.
 

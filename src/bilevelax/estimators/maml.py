@@ -32,7 +32,7 @@ def maml(m: int = 1, gamma: float = 0.1, first_order: bool = False, batch: int =
         y_0 = y_1^0(x, \xi), \quad y_k = y_{k-1} - \gamma \nabla_2 g(x, y_{k-1}; \eta_k, \xi)
 
     It minimises E f(x, y_m(x)) and not F, whatever its steps: a bias that RT-MLMC has not. On
-    g = l(y) + lam/2 |y - x|^2 from y_0 = x, one step of gamma = 1/lam is the paper's MAML.
+    ``g = l(y) + lam/2 |y - x|^2`` from y_0 = x, one step of gamma = 1/lam is the paper's MAML.
     This estimator unrolls, so it differentiates by itself instead of through `Problem`.
 
     Args:

@@ -15,9 +15,9 @@ from bilevelax.sample_average import newton_cg
 DENSE = dense(1)
 
 
-def exact(problem, outcome):
-    """The problem whose only outcome of context xi is ``outcome(data, xi)``, at which losses are expectations."""
-    return dataclasses.replace(problem, sample_conditional=lambda key, xi, data: outcome(data, xi))
+def exact(problem):
+    """The problem whose only outcome of a context is its whole support, at which losses are expectations."""
+    return dataclasses.replace(problem.weighted(), sample_conditional=lambda key, xi, data: problem.support(xi, data))
 
 
 def answer(problem, x, xi):

@@ -18,15 +18,6 @@ def application():
     return end_to_end.make(**TINY)
 
 
-def expected(problem, scenarios):
-    """The problem in which each context has all scenarios of its forecast at once."""
-
-    def outcome(data, xi):
-        return end_to_end.scenarios_of(data.outcomes[xi.row, 0], scenarios)
-
-    return exact(problem.averaged(scenarios), outcome)
-
-
 def off(x):
     """Away from the maximum-likelihood start."""
     return {"W": x["W"] + 0.2, "c": x["c"] - 0.3, "log_s": x["log_s"] + 0.1}
@@ -38,13 +29,13 @@ def test_is_a_problem_with_its_constants(application):
 
 
 def test_hypergradient_against_differences(application):
-    assert_matches_differences(expected(application.problem, 5), off(application.x1))
+    assert_matches_differences(exact(application.problem), off(application.x1))
 
 
 def test_orders_minimise_the_forecast_cost_on_a_grid(application):
     """y* of each product against brute force in NumPy."""
     problem, x = application.problem, off(application.x1)
-    found = jax.jit(lambda x: answer(expected(problem, 5), x, problem.nth_context(1))[1])(x)
+    found = jax.jit(lambda x: answer(exact(problem), x, problem.nth_context(1))[1])(x)
     mean = np.asarray(x["W"] @ problem.data.contexts[1] + x["c"])
     z = np.asarray(end_to_end.quantile(jnp.arange(5), 5))
     np.testing.assert_allclose(z, [-1.2815515655, -0.5244005127, 0.0, 0.5244005127, 1.2815515655], atol=1e-9)
@@ -59,7 +50,7 @@ def test_draws_have_the_mean_of_all_scenarios(application):
     problem, x = application.problem, application.x1
     xi, y = problem.nth_context(2), jnp.array([9.0, 12.0])
     draw = jax.jit(jax.vmap(lambda key: problem.grad_g(x, y, problem.conditional(key, xi), xi)))
-    everything = expected(problem, 5)
+    everything = exact(problem)
     mean = everything.grad_g(x, y, everything.conditional(random.key(0), xi), xi)
     assert_mean(draw(random.split(random.key(1), 20_000)), mean, power=0.2)
 
@@ -88,7 +79,7 @@ def test_oracle_orders_are_the_conditional_quantile():
 def test_training_on_cost_beats_maximum_likelihood():
     """Exact gradients from the two-step forecast, judged on fresh demand; nobody beats the oracle."""
     application = end_to_end.make(n=600, scenarios=8, test_points=2000)
-    problem = expected(application.problem, 8)
+    problem = exact(application.problem)
 
     @jax.jit
     def train(x):

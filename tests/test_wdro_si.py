@@ -29,11 +29,6 @@ def affine():
     return wdro_si.make(**TINY, rule="affine")
 
 
-def expected(problem):
-    """The problem in which each context has all its demands at once."""
-    return exact(problem.averaged(TINY["m"]), lambda data, xi: data.outcomes[xi.row])
-
-
 def near_demand(x):
     """Orders of the size of demand, where the loss bends."""
     flat, unravel = ravel_pytree(x)
@@ -56,11 +51,11 @@ def test_given_constants_are_kept():
 
 @pytest.mark.parametrize("inverse", [none(), dense(1)], ids=["danskin", "full"])
 def test_hypergradient_against_differences(inverse, mlp):
-    assert_matches_differences(expected(mlp.problem), near_demand(mlp.x1), inverse=inverse)
+    assert_matches_differences(exact(mlp.problem), near_demand(mlp.x1), inverse=inverse)
 
 
 def test_bias_is_of_order_one_by_danskin_and_two_with_the_implicit_term(mlp):
-    problem, x = expected(mlp.problem), near_demand(mlp.x1)
+    problem, x = exact(mlp.problem), near_demand(mlp.x1)
     xi, powers = problem.nth_context(0), jnp.arange(-9, -4)
 
     @jax.jit
@@ -82,14 +77,12 @@ def test_an_adversary_who_sees_the_demand_does_more_harm(m):
     settings = {**TINY, "m": m, "lam": 2.0, "rule": "affine", "mu_g": 1.0, "L_g1": 9.0}
     made = [wdro_si.make(**settings, formulation=name) for name in ("erm", "wdro_si", "wdro")]
     erm, si, wdro = (application.problem for application in made)
-    if m > 1:
-        si = expected(si)
 
     @jax.jit
     @jax.vmap
     def values(weight, bias):
         x = eqx.tree_at(lambda x: (x.layers[0].weight, x.layers[0].bias), made[0].x1, (weight, bias))
-        return jnp.stack([objective(problem, x) for problem in (erm, si, wdro)])
+        return jnp.stack([objective(problem, x) for problem in (erm, exact(si), exact(wdro))])
 
     key_w, key_b = random.split(random.key(1))  # 5 |w|^2 < 2 lam: convex even for the adversary who sees the demand
     low, middle, high = values(0.25 * random.normal(key_w, (20, 1, 2)), 5 + random.normal(key_b, (20, 1))).T
@@ -142,13 +135,13 @@ def test_curvature_where_lam_is_too_small_on_purpose():
     x = near_demand(application.x1)
     data = jax.tree.map(np.asarray, application.problem.data)
     worst = max(bending(x, data.contexts[i], data.outcomes[i]) for i in range(2))
-    found = bx.curvature(expected(application.problem), x, key=random.key(0), samples=1, points=1).smallest
+    found = bx.curvature(application.problem, x, key=random.key(0), points=1).smallest
     assert found == pytest.approx(2 * 0.05 - worst, rel=1e-9) and found < 0
-    enough = wdro_si.monitor(expected(application.problem), x, 0.05, key=random.key(0), samples=1)["enough_lam"]
+    enough = wdro_si.monitor(application.problem, x, 0.05, key=random.key(0))["enough_lam"]
     assert enough >= worst / 2 - 1e-9
     for lam, sign in ((0.98 * worst / 2, -1), (1.02 * worst / 2, 1)):
-        other = expected(wdro_si.make(**{**settings, "lam": lam}).problem)
-        assert sign * bx.curvature(other, x, key=random.key(0), samples=1, points=1).smallest > 0
+        other = wdro_si.make(**{**settings, "lam": lam}).problem
+        assert sign * bx.curvature(other, x, key=random.key(0), points=1).smallest > 0
 
 
 def test_too_small_a_lam_is_reported_once():

@@ -56,13 +56,13 @@ def extreme_eigenvalues(product: Callable[[jax.Array], jax.Array], start: jax.Ar
 
 @partial(jax.jit, static_argnames=("contexts", "samples", "steps", "points"))
 def _extremes(key: Key, problem: Problem, x: X, contexts: int, samples: int, steps: int, points: int) -> jax.Array:
-    average = problem.averaged(samples)
+    average = problem.averaged(samples) if problem.support is None else problem.weighted()
     every_context = problem.n_contexts is not None and problem.n_contexts <= contexts
 
     def one(i: jax.Array) -> jax.Array:
         key_xi, key_eta, key_r = random.split(random.fold_in(key, i), 3)
         xi = problem.nth_context(i) if every_context else problem.context(key_xi)
-        eta = average.conditional(key_eta, xi)
+        eta = average.conditional(key_eta, xi) if problem.support is None else problem.outcomes(xi)
         flat, unravel = ravel_pytree(problem.start(x, xi))
 
         def look(y: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
@@ -85,11 +85,11 @@ def curvature(
 
     A smallest value <= 0 means that the lower level is not strongly convex at this x, and no
     guarantee of a bilevel method holds there. Lanczos on Hessian-vector products of the mean of
-    g over ``samples`` draws: any d_y, never a matrix.
+    g: any d_y, never a matrix.
 
     Args:
         contexts: how many contexts are looked at; all of them where there are no more.
-        samples: draws of eta averaged in each context.
+        samples: draws of eta averaged in each context; all outcomes where the problem has ``support``.
         steps: Lanczos steps; the result is exact (up to rounding) from d_y on.
         points: y_1^0 and this many points less one after it, by steps of one over the largest eigenvalue.
     """

@@ -81,9 +81,9 @@ def wdro(robust: Problem, T_in: int, inner_rate: float) -> Problem:
         robust,
         sample_context=sample_pair,
         sample_conditional=lambda key, xi, data: xi.eta,
-        support=lambda xi, data: (xi.eta[None], jnp.ones(1)),
         n_contexts=pairs(robust.data),
         context_at=pair_at,
+        support=lambda xi, data: (xi.eta[None], jnp.ones(1, float)),
         lower=optax_steps(adam, T_in),
         inverse=none(),
     )

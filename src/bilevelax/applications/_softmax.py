@@ -85,7 +85,8 @@ def proximal_problem(tasks: Tasks, *, lam: float, batch: int, owner: str) -> Pro
     """Eq. (9) on these tasks, all equally likely, with mu_g = lam and L_g1 = lam + max |a|^2 / 2.
 
     The Hessian of the loss at a row a is (diag(p) - p p') x a a', and diag(p) - p p' has no
-    eigenvalue above 1/2.
+    eigenvalue above 1/2. The support is one outcome that holds all data: the losses are linear in
+    the empirical measure, so that they are their own expectations there.
     """
     require_positive("lam", owner, lam)
     require_integer("batch", owner, batch, 1)
@@ -109,6 +110,7 @@ def proximal_problem(tasks: Tasks, *, lam: float, batch: int, owner: str) -> Pro
         L_g1=lam + float(jnp.max(jnp.sum(tasks.train.features**2, axis=-1))) / 2,
         n_contexts=n,
         context_at=lambda i, data: jnp.asarray(i, jnp.int32),
+        support=lambda xi, data: (jax.tree.map(lambda a: a[None], everything(data, xi)), jnp.ones(1, float)),
     )
 
 

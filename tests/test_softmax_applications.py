@@ -99,6 +99,17 @@ def test_draws_have_the_mean_of_all_data(name, request):
     assert_mean(each(keys), at(eta), power=0.05)
 
 
+@pytest.mark.parametrize("name", ["meta", "federated"])
+def test_support_has_the_expectations_of_all_data(name, request):
+    application = request.getfixturevalue(name)
+    problem, x, y = application.problem, point(application), point(application, 2)
+    weighted = problem.weighted()
+    for i in range(problem.n_contexts):
+        etas, eta = problem.outcomes(jnp.int32(i)), everything(problem.data, i)
+        for loss, total in ((problem.g, weighted.g), (problem.f, weighted.f)):
+            np.testing.assert_allclose(total(x, y, etas, i), loss(x, y, eta, i), rtol=1e-12)
+
+
 def numpy_loss(W, features, labels):
     logits = features @ W.T
     return float(np.mean(np.log(np.exp(logits).sum(1)) - logits[np.arange(len(labels)), labels]))

@@ -81,12 +81,30 @@ def everything(tasks: Tasks, i: Any) -> Pair:
     return Pair(whole(tasks.train), whole(tasks.test))
 
 
+def blocks(tasks: Tasks, i: Any, batch: int) -> tuple[Pair, jax.Array]:
+    """All data of task i cut into outcomes of ``batch`` rows, equally likely: expectations are those of the draws.
+
+    Training and test rows may differ in number, so the rows carry the weights: those of one block
+    add up to 1 on average over blocks, and padding has none.
+    """
+    n = -(-max(rows.labels.shape[1] for rows in tasks) // batch)
+
+    def cut(rows: Labelled) -> Sample:
+        j = jnp.arange(n * batch, dtype=jnp.int32)
+        there = (j < rows.counts[i]).astype(rows.features.dtype)
+        j = jnp.minimum(j, rows.labels.shape[1] - 1)
+        weights = n * there / rows.counts[i].astype(there.dtype)
+        whole = Sample(rows.features[i, j], rows.labels[i, j], weights)
+        return jax.tree.map(lambda a: a.reshape(n, batch, *a.shape[1:]), whole)
+
+    return Pair(cut(tasks.train), cut(tasks.test)), jnp.full(n, 1 / n, float)
+
+
 def proximal_problem(tasks: Tasks, *, lam: float, batch: int, owner: str) -> Problem:
     """Eq. (9) on these tasks, all equally likely, with mu_g = lam and L_g1 = lam + max |a|^2 / 2.
 
     The Hessian of the loss at a row a is (diag(p) - p p') x a a', and diag(p) - p p' has no
-    eigenvalue above 1/2. The support is one outcome that holds all data: the losses are linear in
-    the empirical measure, so that they are their own expectations there.
+    eigenvalue above 1/2.
     """
     require_positive("lam", owner, lam)
     require_integer("batch", owner, batch, 1)
@@ -110,7 +128,7 @@ def proximal_problem(tasks: Tasks, *, lam: float, batch: int, owner: str) -> Pro
         L_g1=lam + float(jnp.max(jnp.sum(tasks.train.features**2, axis=-1))) / 2,
         n_contexts=n,
         context_at=lambda i, data: jnp.asarray(i, jnp.int32),
-        support=lambda xi, data: (jax.tree.map(lambda a: a[None], everything(data, xi)), jnp.ones(1, float)),
+        support=lambda xi, data: blocks(data, xi, batch),
     )
 
 

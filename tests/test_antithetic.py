@@ -1,0 +1,208 @@
+"""antithetic_mlmc: levels that telescope, cancel to first order and cost what they say."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import bilevelax as bx
+from bilevelax.applications import quadratic as quadratic_application
+from bilevelax.draws import in_memory
+from bilevelax.estimators.antithetic_mlmc import (
+    Base,
+    Settings,
+    difference,
+    draw_level,
+    level_probabilities,
+)
+from bilevelax.newton import direct
+from bilevelax.sample_average import newton_solver, of_stack, respond_on
+from bilevelax.testing import assert_mean, assert_slope, check_estimator
+
+SETTINGS = {"n0": 2, "levels": 3, "correction_rate": 0.5}
+
+
+def many(keys, n):
+    return jax.vmap(lambda i: random.fold_in(keys, i))(jnp.arange(n))
+
+
+def levels_of(**settings):
+    return bx.antithetic_mlmc(**{**SETTINGS, **settings}).levels
+
+
+def deltas(levels, deepest, key, problem, x):
+    """Delta_1 .. Delta_deepest: what the estimate at level l adds to that at level 0, times p_l."""
+    grads = jax.vmap(lambda k: levels.at_level(k, key, problem, x).grad)(jnp.arange(deepest + 1, dtype=jnp.int32))
+    p = jnp.asarray(levels.probabilities[1 : deepest + 1])
+    return jax.tree.map(lambda a: p.reshape(-1, *[1] * (a.ndim - 1)) * (a[1:] - a[:1]), grads)
+
+
+def test_levels_telescope_to_the_top_exactly(quadratic, x, key):
+    """At fixed draws: mean Phi_0 + mean Delta_1 + mean Delta_2 over all groups of samples is Phi_2 of all samples."""
+    problem, n0, top = quadratic, 2, 2
+    xi = problem.context(key)
+    etas = problem.conditionals(key, xi, n0 << top)
+    y = problem.start(x, xi)
+    settings = Settings(n0, top, True, False, "same", newton_solver(tol=1e-13), direct(), ())
+
+    def phi(etas):
+        n = len(etas)
+        average = of_stack(problem, x, xi, etas, jnp.full(n, 1 / n), n)
+        return respond_on(average, y, settings.solver, settings.linear).grad
+
+    def delta(level, etas):
+        base = Base(None, None, xi, y, jnp.asarray(1e-13))
+        return difference(level, base, (in_memory(etas), in_memory(etas)), problem, x, settings)[0]
+
+    @jax.jit
+    def terms(etas):
+        groups = [etas.reshape(-1, n0 << level, *etas.shape[1:]) for level in range(top + 1)]
+        return [jax.vmap(phi)(groups[0])] + [jax.vmap(lambda e, k=k: delta(k, e))(groups[k]) for k in range(1, top + 1)]
+
+    found = terms(etas)
+    np.testing.assert_allclose(sum(jnp.mean(a, axis=0) for a in found), jax.jit(phi)(etas), atol=1e-12)
+    assert float(jnp.abs(found[1]).max()) > 1e-3  # the identity is not 0 = 0
+
+
+@pytest.fixture(scope="module")
+def constant_hessians():
+    return quadratic_application.problem_of(quadratic_application.matrices(d_x=3, d_y=4, d_xi=2, hessian_noise=0.0))
+
+
+@pytest.mark.parametrize("f_samples", ["same", "fresh"])
+def test_constant_hessians_leave_no_difference(constant_hessians, x, key, f_samples):
+    """Then Phi is linear in the samples, those of f included: every Delta_l is zero up to rounding."""
+    levels = levels_of(f_samples=f_samples)
+    found = jax.jit(lambda: deltas(levels, 3, key, constant_hessians, x))()
+    np.testing.assert_allclose(found, 0, atol=1e-12)
+
+
+def test_differences_fall_by_four_per_level(quadratic, x, key):
+    """E|Delta_l|^2 = O(2^-2l); those of equal draws are equal whether kept in memory or drawn again without end."""
+    stored, endless = (bx.antithetic_mlmc(n0=8, levels=levels).levels for levels in (5, None))
+    run = jax.jit(lambda key: deltas(stored, 5, key, quadratic, x))
+    keys = many(key, 200)
+    found = jnp.stack([run(key) for key in keys])
+    squares = np.mean(np.sum(found**2, axis=2), axis=0)
+    assert squares[-1] > 1e-12  # far above rounding
+    assert_slope(np.arange(1, 6), squares, -2.0, tol=0.3)
+
+    redrawn = jax.jit(lambda key: deltas(endless, 5, key, quadratic, x))(keys[0])
+    np.testing.assert_allclose(redrawn, found[0], rtol=1e-8)
+
+
+def test_known_levels_are_the_traced_ones(quadratic, x, key):
+    """Vectorised with static shapes or one by one in blocks: the same estimates, counts and levels."""
+    levels = levels_of(f_samples="fresh")
+    known, rest = (2, 1, 1, 0), jnp.asarray([3, 0], jnp.int32)
+    keys = many(key, 6)
+    together = jax.jit(lambda: levels.at_levels(known, rest, keys, quadratic, x))()
+    one = jax.jit(lambda k, key: levels.at_level(k, key, quadratic, x))
+    for i, k in enumerate((*known, *rest)):
+        alone = one(k, keys[i])
+        np.testing.assert_allclose(together.grad[i], alone.grad, rtol=1e-8)
+        assert int(together.aux["level"][i]) == k
+        assert jax.tree.map(lambda a, i=i: int(a[i]), together.cost) == jax.tree.map(int, alone.cost)
+
+
+def test_cost_is_exact(quadratic, x, key):
+    """On a quadratic Newton takes one step: two gradients and d_y products; the adjoint takes d_y more."""
+    d_y, n0 = 4, 2
+    run = jax.jit(lambda k: levels_of().at_level(k, key, quadratic, x).cost)
+    for k in range(4):
+        solved = n0 + (2 * n0 * 2**k if k else 0)  # Phi_0, then all samples once finely and once coarsely
+        drawn = n0 + (n0 * 2**k if k else 0)
+        wanted = bx.Cost(1, drawn, solved, 2 * solved, 2 * d_y * solved, solved)
+        assert jax.tree.map(int, run(jnp.int32(k))) == wanted
+
+
+def test_contract(softmax, key):
+    """x, y, xi and eta are pytrees here, and eta is a pair (train, test)."""
+    problem, x = softmax
+    check_estimator(bx.antithetic_mlmc(**SETTINGS), problem, x, key=key)
+
+
+def test_single_precision(softmax, key):
+    problem, x = jax.tree.map(lambda a: a.astype(jnp.float32) if a.dtype == jnp.float64 else a, softmax)
+    est = jax.jit(lambda: levels_of().at_level(1, key, problem, x))()
+    assert est.grad[0].dtype == jnp.float32 and bool(jnp.all(jnp.isfinite(est.grad[0])))
+
+
+@pytest.mark.parametrize("mode", ["stratified", "loop"])
+def test_mean_is_the_gradient(matrices, quadratic, x, key, mode):
+    """Without truncation the mean is grad F itself, however a minibatch spreads the levels."""
+    estimator = bx.minibatch(bx.antithetic_mlmc(n0=4, levels=None, correction_rate=0.5), 32, mode)
+    run = jax.jit(lambda key: estimator.estimate(key, quadratic, x, ())[0].grad)
+    assert_mean([run(k) for k in many(key, 300)], matrices.grad_F(np.asarray(x)), power=0.3)
+
+
+def test_probabilities_and_draws(key):
+    p = level_probabilities(4, 0.3, 1.5)
+    assert p[0] == pytest.approx(0.7) and sum(p) == pytest.approx(1)
+    np.testing.assert_allclose(np.asarray(p[2:]) / p[1:-1], 2**-1.5)
+    drawn = jax.jit(jax.vmap(lambda key: draw_level(key, p)))(many(key, 20_000))
+    expected = 20_000 * np.asarray(p)
+    chi_square = np.sum((np.bincount(drawn, minlength=5) - expected) ** 2 / expected)
+    assert chi_square < 23.5  # 0.9999 quantile with 4 degrees of freedom
+
+
+@pytest.fixture(scope="module")
+def few_outcomes():
+    """Contexts with 8, 6 and 5 outcomes of unequal effect."""
+    rng = np.random.default_rng(3)
+    outcomes = [np.exp(rng.normal(size=(n, 2))) for n in (8, 6, 5)]
+    g = lambda x, y, eta, xi: jnp.sum(eta * y**2) / 2 + jnp.sum(y**2) / 4 - y @ (x + xi * eta)
+    f = lambda x, y, eta, xi: jnp.sum((y - eta) ** 2) / 2 + jnp.sum(jnp.sin(y))
+    return bx.from_arrays(f, g, np.asarray([0.5, 1.0, 2.0]), outcomes, init_y=lambda x, xi: jnp.zeros(2))
+
+
+def test_exact_top_has_the_exact_mean(few_outcomes, key):
+    """n0 2^2 = 8 outcomes: the mean over draws without replacement is the gradient of F, not that of a sample."""
+    x = jnp.asarray([1.0, -0.5])
+    exact = jax.jit(jax.vmap(lambda key: bx.saa("all").estimate(key, few_outcomes, x, ())[0].grad))
+    rows = jax.vmap(lambda key: few_outcomes.context(random.split(key)[0]).row)
+    keys = many(key, 64)
+    grads, seen = exact(keys), np.asarray(rows(keys))
+    gradient = np.mean([grads[seen == i][0] for i in range(3)], 0)
+
+    estimator = bx.minibatch(bx.antithetic_mlmc(2, 2, correction_rate=0.6, exact_top=True), 64)
+    run = jax.jit(lambda key: estimator.estimate(key, few_outcomes, x, ())[0].grad)
+    assert_mean([run(k) for k in many(key, 500)], gradient, power=0.05)
+
+    biased = bx.minibatch(bx.saa(2), 64)
+    run = jax.jit(lambda key: biased.estimate(key, few_outcomes, x, ())[0].grad)
+    with pytest.raises(AssertionError, match="standard errors"):
+        assert_mean([run(k) for k in many(key, 500)], gradient, power=0.05)
+
+
+def test_exact_top_takes_every_outcome_once(few_outcomes, key):
+    levels = bx.antithetic_mlmc(2, 2, exact_top=True).levels
+    x = jnp.asarray([1.0, -0.5])
+    cost = jax.jit(lambda key: levels.at_level(2, key, few_outcomes, x).cost)
+    for k in many(key, 4):
+        row = int(few_outcomes.context(random.split(k, 4)[0]).row)
+        assert int(cost(k).eta) == 2 + (8, 6, 5)[row]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n0": 0}, "`n0` of antithetic_mlmc must be an integer >= 1. Got 0"),
+        ({"levels": 0}, "`levels` of antithetic_mlmc must be an integer >= 1. Got 0"),
+        ({"levels": 28}, r"within 2\*\*30. Got 28"),
+        ({"correction_rate": 0.0}, r"`correction_rate` of antithetic_mlmc must lie in \(0, 1\]. Got 0.0"),
+        ({"exponent": -1.0}, "`exponent` of antithetic_mlmc must be a positive number. Got -1.0"),
+        ({"levels": None, "exponent": 2.5}, "between 1 and 2 where levels=None.*Got 2.5"),
+        ({"levels": None, "exact_top": True}, "`exact_top` of antithetic_mlmc needs a deepest level"),
+        ({"f_samples": "both"}, "`f_samples` of antithetic_mlmc must be one of 'same', 'fresh'. Got 'both'"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        bx.antithetic_mlmc(**settings)
+
+
+def test_exact_top_needs_a_finite_set(quadratic, x, key):
+    with pytest.raises(ValueError, match="no finite set of outcomes"):
+        bx.antithetic_mlmc(exact_top=True).estimate(key, quadratic, x, ())

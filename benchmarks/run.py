@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-NAMES = ("engine", "gradients", "modes", "overhead")
+NAMES = ("antithetic", "engine", "gradients", "modes", "overhead")
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications.quadratic import matrices, problem_of
-from bilevelax.newton import cg, direct
+from bilevelax.newton import cg, direct, newton
 from bilevelax.sample_average import newton_solver
+from bilevelax.testing import check_estimator
 
 KEY = random.key(0)
 
@@ -72,3 +73,60 @@ def test_all_outcomes_give_the_exact_hypergradient(logistic, linear):
     h = 1e-5
     differences = [(F(x + h * e) - F(x - h * e)) / (2 * h) for e in jnp.eye(4)]
     np.testing.assert_allclose(sum(grads.values()) / 3, jnp.stack(differences), rtol=1e-7, atol=1e-8)
+
+
+def test_contract(softmax, key):
+    problem, x = softmax
+    check_estimator(bx.saa(4, f_samples="fresh"), problem, x, key=key)
+
+
+def test_fresh_samples_reach_f_only(quadratic, matrices, x, key):
+    """With f's own samples the lower solution stays, and grad f moves by the difference of the mean noises."""
+    grads = [
+        jax.jit(lambda s=s: bx.saa(4, f_samples=s).estimate(key, quadratic, x, ())[0])() for s in ("same", "fresh")
+    ]
+    key_xi, key_y = random.split(key)
+    xi = quadratic.context(key_xi)
+    of_g, of_f = (np.asarray(quadratic.conditionals(k, xi, 4)).mean(0) for k in random.split(key_y))
+    A = matrices.Q @ np.diag(matrices.eigenvalues * (1 + of_g[1])) @ matrices.Q.T
+    moved = matrices.B.T @ np.linalg.solve(A, of_f[0] - of_g[0])
+    np.testing.assert_allclose(grads[1].grad - grads[0].grad, moved, rtol=1e-8)
+    assert (int(grads[0].cost.eta), int(grads[1].cost.eta)) == (4, 8)
+
+
+def test_damped_newton_where_newton_diverges():
+    """A smoothed absolute value: the full Newton step from 3 lands beyond -90, and the next one farther still."""
+    grad = lambda y: jnp.tanh(y)
+    hessian = lambda y: lambda r: r / jnp.cosh(y) ** 2
+    assert 3.0 - np.tanh(3.0) * np.cosh(3.0) ** 2 < -90
+    found = newton(grad, hessian, jnp.asarray([3.0]), iterations=50, linear=direct(), tol=1e-12)
+    np.testing.assert_allclose(found.y, 0, atol=1e-11)
+
+
+def test_cg_counts_its_products():
+    """d distinct eigenvalues take d products; a zero right-hand side takes none."""
+    matrix = jnp.diag(jnp.asarray([1.0, 2.0, 5.0]))
+    solution, products = cg(tol=1e-12)(lambda r: matrix @ r, jnp.ones(3))
+    np.testing.assert_allclose(solution, [1, 0.5, 0.2], rtol=1e-12)
+    assert int(products) == 3
+    solution, products = cg()(lambda r: matrix @ r, jnp.zeros(3))
+    assert int(products) == 0 and not np.any(solution)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bx.saa(0), "`n` of saa must be an integer >= 1. Got 0"),
+        (lambda: bx.saa(4, f_samples="other"), "`f_samples` of saa must be one of 'same', 'fresh'"),
+        (lambda: newton_solver(0), "`iterations` of newton_solver must be an integer >= 1"),
+        (lambda: cg(tol=-1.0), "`tol` of cg must be a positive number"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_all_needs_a_finite_set(quadratic, x, key):
+    with pytest.raises(ValueError, match="no finite set of outcomes"):
+        bx.saa("all").estimate(key, quadratic, x, ())

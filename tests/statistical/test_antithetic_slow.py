@@ -30,8 +30,8 @@ def newsvendor(sigma=1.2, smoothing=0.3):
     def f(x, y, eta, xi):
         return -(price(x, xi) - 0.4) * y[0] + 0.2 * jnp.tanh(eta - y[0])
 
-    nodes, weights = np.polynomial.hermite_e.hermegauss(400)
-    weights = weights / weights.sum()
+    nodes = np.linspace(-9.0, 9.0, 2001)  # the trapezoidal rule is exact to rounding for an analytic integrand
+    weights = np.exp(-(nodes**2) / 2) / np.sum(np.exp(-(nodes**2) / 2))
 
     return bx.Problem(
         f=f,

@@ -80,8 +80,7 @@ def _phi(
     """The exact hypergradient of the problem on a range of samples, solved from y."""
     of_g, of_f = (average_of(draws, problem, x, xi, samples, settings.n0) for draws in pair)
     average = of_g if settings.f_samples == "same" else of_g._replace(grad_f=of_f.grad_f)
-    response = respond_on(average, y, settings.solver, settings.linear, goal)
-    return response
+    return respond_on(average, y, settings.solver, settings.linear, goal)
 
 
 def _drawn(size: Any, settings: Settings) -> Cost:
@@ -182,28 +181,20 @@ def _draw_together(known: tuple[int, ...], base: Base, problem: Problem, setting
 
 def _known_levels(known: tuple[int, ...], base: Base, problem: Problem, x: X, settings: Settings) -> list[Estimate]:
     """The estimates of stacked lanes, one vectorised call for each level."""
-    parts, start, read = [], 0, 0
     together = known[0] > 0 and not settings.exact_top
     etas = _draw_together(known, base, problem, settings) if together else ()
+    parts, start, read = [], 0, 0
     for level in sorted(set(known), reverse=True):
-        lanes = known.count(level)
-        here = jax.tree.map(lambda a, i=start, n=lanes: a[i : i + n], base)
-        start += lanes
-        if level == 0:
-            parts.append(here.estimate)
-        elif together:
-            n = settings.n0 << level
-            mine = jax.tree.map(lambda a, i=read, m=lanes, n=n: a[i : i + m * n].reshape(m, n, *a.shape[1:]), etas)
-            read += lanes * n
-            run = lambda base, etas, level=level: _corrected(
-                level, base, (in_memory(etas[0]), in_memory(etas[1])), problem, x, settings
-            )
-            parts.append(jax.vmap(run)(here, mine))
-        else:
-            alone = lambda base, level=level: _corrected(
-                level, base, _pair(base.key, problem, base.xi, settings), problem, x, settings
-            )
-            parts.append(jax.vmap(alone)(here))
+        lanes, n = known.count(level), settings.n0 << level
+        here = jax.tree.map(lambda a: a[start : start + lanes], base)  # noqa: B023 (used at once)
+        mine = jax.tree.map(lambda a: a[read : read + lanes * n].reshape(lanes, n, *a.shape[1:]), etas if level else ())  # noqa: B023
+        start, read = start + lanes, read + lanes * n
+
+        def correct(base: Base, etas: Any, level: int = level) -> Estimate:
+            drawn = (in_memory(etas[0]), in_memory(etas[1])) if etas else _pair(base.key, problem, base.xi, settings)
+            return _corrected(level, base, drawn, problem, x, settings)
+
+        parts.append(jax.vmap(correct)(here, mine) if level else here.estimate)
     return parts
 
 
@@ -218,16 +209,6 @@ def _at_levels(
         one = lambda lane: _at_traced_level(lane[0], lane[1], problem, x, settings)
         parts.append(lax.map(one, (rest, lanes(len(known), None))))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-
-
-def at_level(level: Count, key: Key, problem: Problem, x: X, **settings: Any) -> Estimate:
-    """The estimate at level l, 0 being the one without correction. ``settings`` are those of `antithetic_mlmc`.
-
-    Draws are addressed: at one key every level sees the same context and the same Phi_0.
-    """
-    levels = antithetic_mlmc(**settings).levels
-    assert levels is not None
-    return levels.at_level(level, key, problem, x)
 
 
 def antithetic_mlmc(

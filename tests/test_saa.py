@@ -130,3 +130,23 @@ def test_bad_settings(make, message):
 def test_all_needs_a_finite_set(quadratic, x, key):
     with pytest.raises(ValueError, match="no finite set of outcomes"):
         bx.saa("all").estimate(key, quadratic, x, ())
+
+
+def test_a_table_changes_the_cost_only(logistic, key):
+    """From its own solutions nothing is left to solve; from far away it takes more, and all gradients agree."""
+    x = jnp.asarray([0.3, -0.5, 0.8, 0.2])
+    warm = bx.warm_saa(m=16, n="all")
+    run = jax.jit(lambda table: warm.estimate(key, logistic, x, table))
+    cold = warm.init(logistic, x)
+    (first, table), (far, _) = run(cold), run(cold + 5.0)
+    again, _ = run(table)
+    for other in (far, again):
+        np.testing.assert_allclose(other.grad, first.grad, rtol=1e-8)
+    assert float(again.aux["newton_steps"]) == 0 < float(first.aux["newton_steps"]) <= float(far.aux["newton_steps"])
+    assert int(again.cost.grad_g) < int(first.cost.grad_g)
+    check_estimator(warm, logistic, x, key=key)
+
+
+def test_a_table_needs_numbered_contexts(quadratic, x):
+    with pytest.raises(ValueError, match="warm_saa needs finitely many contexts"):
+        bx.warm_saa().init(quadratic, x)

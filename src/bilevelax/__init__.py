@@ -24,6 +24,7 @@ from bilevelax.respond import Evaluation, evaluate, respond
 from bilevelax.schedules import sqrt_then_linear
 from bilevelax.special_cases import conditional_stochastic, stochastic, stochastic_bilevel
 from bilevelax.stored import from_arrays
+from bilevelax.warm_start import warm_saa
 
 __all__ = [
     "Cost",
@@ -69,4 +70,5 @@ __all__ = [
     "stochastic",
     "stochastic_bilevel",
     "summed_neumann",
+    "warm_saa",
 ]

@@ -14,7 +14,7 @@ LAYERS = [
     {"trees", "errors", "validate", "estimate", "history", "progress", "discovery", "plots"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "respond"},
-    {"estimators", "minibatch", "outer", "testing"},
+    {"estimators", "minibatch", "warm_start", "outer", "testing"},
     {"applications", "datasets", "diagnostics"},
     {"sklearn", "report"},
     {"experiments"},

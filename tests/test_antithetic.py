@@ -129,7 +129,7 @@ def test_single_precision(softmax, key):
     assert est.grad[0].dtype == jnp.float32 and bool(jnp.all(jnp.isfinite(est.grad[0])))
 
 
-@pytest.mark.parametrize("mode", ["stratified", "loop"])
+@pytest.mark.parametrize("mode", ["stratified", pytest.param("loop", marks=pytest.mark.slow)])
 def test_mean_is_the_gradient(matrices, quadratic, x, key, mode):
     """Without truncation the mean is grad F itself, however a minibatch spreads the levels."""
     estimator = bx.minibatch(bx.antithetic_mlmc(n0=4, levels=None, correction_rate=0.5), 32, mode)
@@ -157,6 +157,7 @@ def few_outcomes():
     return bx.from_arrays(f, g, np.asarray([0.5, 1.0, 2.0]), outcomes, init_y=lambda x, xi: jnp.zeros(2))
 
 
+@pytest.mark.slow
 def test_exact_top_has_the_exact_mean(few_outcomes, key):
     """n0 2^2 = 8 outcomes: the mean over draws without replacement is the gradient of F, not that of a sample."""
     x = jnp.asarray([1.0, -0.5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 from jax import random
 from optax import tree
 
@@ -22,10 +23,12 @@ def hypergradient(
     ``batch`` samples are averaged in each draw of eta', eta'' and eta_n; 1 is the paper.
     """
     problem = problem.averaged(batch)
-    key_f, key_g, key_inv = random.split(key, 3)
-    grad_x, grad_y = problem.grad_f(x, y, problem.conditional(key_f, xi), xi)
-    r, cost = inverse(key_inv, problem, x, y, xi, grad_y)
+    keys = random.split(key, 3)
+    draws = jax.vmap(lambda key: problem.conditional(key, xi))(keys[:2])  # together: a sampler is slow to compile
+    eta_f, eta_g = (jax.tree.map(lambda a: a[i], draws) for i in range(2))  # noqa: B023 (used at once)
+    grad_x, grad_y = problem.grad_f(x, y, eta_f, xi)
+    r, cost = inverse(keys[2], problem, x, y, xi, grad_y)
     if r is None:
         return grad_x, Cost(eta=batch, grad_f=batch)
-    implicit = problem.cross_g(x, y, problem.conditional(key_g, xi), xi, r)
+    implicit = problem.cross_g(x, y, eta_g, xi, r)
     return tree.sub(grad_x, implicit), (cost + Cost(eta=2, grad_f=1, cross_g=1)).times(batch)

@@ -19,7 +19,7 @@ from bilevelax.inverse import InverseHessian, inverse_of
 from bilevelax.lower import Iterates, LowerSolver, lower_of
 from bilevelax.problem import Key, Problem, X, Xi
 
-LANES = 8  # hypergradients of a minibatch vectorised at once: each group runs to its longest Neumann product
+SMALL = 2048  # up to this size of y a minibatch of hypergradients is vectorised, all as long as the longest series
 
 
 def level_probabilities(K: int, base_level: int = 1) -> np.ndarray:
@@ -103,7 +103,7 @@ def _at_levels(
     return lax.map(
         lambda lane: combine(lane[0], lane[1], problem, x, lane[2], lane[3], settings),
         (ks, key_v, xi, y),
-        batch_size=max(d for d in range(1, LANES + 1) if len(ks) % d == 0),  # a remainder would be compiled again
+        batch_size=len(ks) if tree.size(y.first) <= SMALL * len(ks) else None,
     )
 
 

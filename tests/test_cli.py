@@ -37,8 +37,34 @@ def test_run_saves_its_records(tmp_path):
     assert "Saved in" in done.output and "distance" in done.output
     rows = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert [row["t"] for row in rows] == [0, 10, 20]
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["config"]["estimator"] == "dl_sgd" and manifest["config"]["seed"] == 0
     assert rows[-1]["grad_g"] == 20 * 6  # 2^{K+1} - 2 steps a gradient
     assert bilevelax.Result.load(tmp_path / "run").x.shape == (2,)
+
+
+SMALL = {
+    "wdro_si": "-a test_points=100 -a M=4 -a m=3 -a d=5 -a widths=(4,)",
+    "meta_learning": "-a tasks=3 -a classes=2 -a images=5 -a d=4",
+    "end_to_end": "-a n=50 -a test_points=50 -a scenarios=4",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wdro_si", "--estimator rt_mlmc --K 2"),
+        ("wdro_si", "--estimator bsvrb"),
+        ("meta_learning", "--estimator maml -e m=2"),
+        ("meta_learning", "--estimator saa --contexts 2"),
+        ("end_to_end", "--estimator dl_sgd --K 1"),
+    ],
+)
+def test_applications_run_with_their_methods(name, words, tmp_path):
+    arguments = f"run {name} {SMALL[name]} {words} --T 2 --every 1 --optimizer sgd".split()
+    done = invoke(*arguments, "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 3
 
 
 def test_demo(tmp_path):
@@ -55,6 +81,8 @@ def test_demo(tmp_path):
         ("run nothing", "There is no application 'nothing'. Choose from: "),
         ("run quadratic --estimator nothing", "There is no estimator 'nothing'. Choose from: "),
         ("run quadratic -a colour=3", "application quadratic takes no setting 'colour'. It takes: d_x, "),
+        ("run quadratic --estimator bsvrb", "bsvrb keeps a row for each context, so it needs finitely many."),
+        ("run quadratic --estimator maml --K 3", "estimator maml takes no setting 'K'. It takes: m, gamma"),
         ("run quadratic -a d_x", "A setting must read name=value. Got 'd_x'."),
         ("run quadratic --K 0", "`K` of rt_mlmc must be an integer >= 1. Got 0."),
         ("run quadratic --optimizer lion", "`--optimizer` must be one of adam, sgd. Got 'lion'."),

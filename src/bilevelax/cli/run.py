@@ -64,6 +64,7 @@ def run(
 
     Example: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000 -a d_x=10
     """
+    config = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
     made = call("application", name, applications.catalogue.load(name), parse(app_setting or []))
     result = minimize(
         made.problem,
@@ -75,6 +76,7 @@ def run(
         every=every,
         metrics=made.metrics,
     )
+    result.manifest["config"] = config
     folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
     result.save(folder)
     show(f"{name} by {estimator}", result)

@@ -82,17 +82,16 @@ def extremes(product: Callable[[jax.Array], jax.Array], key: Key, like: jax.Arra
 
 @partial(jax.jit, static_argnames=("contexts", "samples"))
 def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[jax.Array, jax.Array]:
-    mean = problem.averaged(samples)
-    n_alone = min(samples, PER_CONTEXT)
+    mean, weights = problem.weighted(), jnp.full(samples, 1 / samples)
 
     def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
         xi = context_number(i, key, problem, contexts)
         key_eta, key_y, key_r = random.split(random.fold_in(random.fold_in(key, i), 1), 3)
-        etas = mean.conditional(key_eta, xi)
-        alone = problem.conditionals(key_eta, xi, n_alone)
+        etas = problem.conditionals(key_eta, xi, samples)
+        alone = jax.tree.map(lambda a: a[:PER_CONTEXT], etas)
         y0 = problem.start(x, xi)
         flat, unravel = ravel_pytree(y0)
-        solved = ravel_pytree(newton_cg(mean, x, xi, etas, y0).y)[0]
+        solved = ravel_pytree(newton_cg(mean, x, xi, (etas, weights), y0).y)[0]
         solved = jnp.where(jnp.isfinite(solved), solved, flat)
         push = random.normal(key_y, flat.shape, flat.dtype)
         near = solved + push / jnp.linalg.norm(push) * jnp.linalg.norm(solved - flat) / 2
@@ -100,7 +99,7 @@ def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> t
         def at(y: jax.Array) -> tuple[jax.Array, jax.Array]:
             of = lambda problem, eta: lambda r: ravel_pytree(problem.hess_g(x, unravel(y), eta, xi, unravel(r)))[0]
             single = lax.map(lambda eta: extremes(of(problem, eta), key_r, flat), alone)
-            return extremes(of(mean, etas) if samples > 1 else of(problem, etas), key_r, flat), single
+            return extremes(of(mean, (etas, weights)), key_r, flat), single
 
         return lax.map(at, jnp.stack([flat, solved, near]))
 

@@ -77,19 +77,35 @@ class Tuned(NamedTuple):
         return f"Chosen in {self.seconds:.1f} s: {self.choice}.{left}\n{text_table(columns, rows)}"
 
 
-def candidates(problem: Problem, contexts: int) -> dict[str, Estimator]:
+class Candidate(NamedTuple):
+    """An estimator by name; ``weight`` is how long it compiles, roughly and relative to `saa`."""
+
+    name: str
+    estimator: Estimator
+    weight: float = 1.0
+
+
+def candidates(problem: Problem, contexts: int) -> list[Candidate]:
     """Estimators that can run on the problem, most promising first."""
-    named = {"saa(n='all')": saa("all")} if problem.support is not None else {}
-    named["antithetic_mlmc(n0=8)"] = antithetic_mlmc(8)
-    named["saa(n=32)"] = saa(32)
-    named["saa(n=8)"] = saa(8)
-    named["antithetic_mlmc(n0=32)"] = antithetic_mlmc(32)
-    named["saa(n=128)"] = saa(128)
+    exact = [] if problem.support is None else [Candidate("saa(n='all')", saa("all"))]
+    named = [
+        *exact,
+        Candidate("saa(n=32)", saa(32)),
+        Candidate("antithetic_mlmc(n0=8)", antithetic_mlmc(8), 2.5),
+        Candidate("saa(n=8)", saa(8)),
+        Candidate("saa(n=128)", saa(128)),
+        Candidate("antithetic_mlmc(n0=32)", antithetic_mlmc(32), 2.5),
+    ]
     if problem.mu_g is not None and problem.L_g1 is not None:
         lower, inverse = problem.lower or epoch_sgd(batch=8), problem.inverse or summed_neumann()
-        named["rt_mlmc(K=8), 8 samples a draw"] = rt_mlmc(8, lower, inverse, batch=8)
-        named["rt_mlmc(K=8)"] = rt_mlmc(8)
-    return {f"minibatch({name}, {contexts})": minibatch(each, contexts) for name, each in named.items()}
+        named += [
+            Candidate("rt_mlmc(K=8), 8 samples a draw", rt_mlmc(8, lower, inverse, batch=8), 5.0),
+            Candidate("rt_mlmc(K=8)", rt_mlmc(8), 5.0),
+        ]
+    return [
+        Candidate(f"{each.name}, {contexts} contexts", minibatch(each.estimator, contexts), each.weight)
+        for each in named
+    ]
 
 
 class Lap(NamedTuple):
@@ -162,12 +178,14 @@ def tune(
     exact = reference(random.fold_in(key, 0), problem, x, **REFERENCE)
     few, key_rows = only_contexts(problem, exact.contexts), random.fold_in(key, 1)
 
+    chosen = candidates(problem, contexts) if among is None else [Candidate(*each) for each in among.items()]
     laps: dict[str, Lap] = {}
-    named = candidates(problem, contexts) if among is None else among
-    for name, estimator in named.items():
-        slowest = max((lap.compile_seconds for lap in laps.values()), default=-np.inf)
-        if left() > slowest or not laps:
-            laps[name] = _measure(key_rows, few, x, estimator, None, 1)
+    unit = 0.0  # seconds of compilation per weight, the most seen
+    for each in chosen:
+        if not laps or left() > each.weight * unit:
+            laps[each.name] = _measure(key_rows, few, x, each.estimator, None, 1)
+            unit = max(unit, laps[each.name].compile_seconds / each.weight)
+    named = {each.name: each.estimator for each in chosen}
     ranked = lambda: sorted(
         (_trial(name, named[name], lap, exact) for name, lap in laps.items()), key=lambda t: t.score(tol)
     )

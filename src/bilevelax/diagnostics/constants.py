@@ -13,7 +13,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 
 from bilevelax.curvature import extreme_eigenvalues
-from bilevelax.diagnostics.reference import LANES, context_number, count_contexts
+from bilevelax.diagnostics.reference import LANES, context_number, count_contexts, samples_of
 from bilevelax.diagnostics.tables import number, text_table
 from bilevelax.errors import require_integer, require_key
 from bilevelax.problem import Key, Problem, X
@@ -82,13 +82,15 @@ def extremes(product: Callable[[jax.Array], jax.Array], key: Key, like: jax.Arra
 
 @partial(jax.jit, static_argnames=("contexts", "samples"))
 def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[jax.Array, jax.Array]:
-    mean, weights = problem.weighted(), jnp.full(samples, 1 / samples)
+    mean = problem.weighted()
 
     def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
         xi = context_number(i, key, problem, contexts)
         key_eta, key_y, key_r = random.split(random.fold_in(random.fold_in(key, i), 1), 3)
-        etas = problem.conditionals(key_eta, xi, samples)
-        alone = jax.tree.map(lambda a: a[:PER_CONTEXT], etas)
+        etas, weights = samples_of(key_eta, problem, xi, samples)
+        known = problem.support is not None  # then etas may end in padding
+        alone = problem.conditionals(key_eta, xi, min(samples, PER_CONTEXT)) if known else etas
+        alone = jax.tree.map(lambda a: a[:PER_CONTEXT], alone)
         y0 = problem.start(x, xi)
         flat, unravel = ravel_pytree(y0)
         solved = ravel_pytree(newton_cg(mean, x, xi, (etas, weights), y0).y)[0]
@@ -115,7 +117,8 @@ def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: 
 
     Args:
         contexts: how many are looked at; all of them where there are no more.
-        samples: draws of eta averaged for mu_g; up to 16 of them are looked at alone for L_g1.
+        samples: draws of eta averaged for mu_g (all outcomes where the problem knows them); up to
+            16 are looked at alone for L_g1.
     """
     require_key("constants", key)
     require_integer("contexts", "constants", contexts, 1)

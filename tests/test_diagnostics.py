@@ -2,17 +2,21 @@
 
 import dataclasses
 import functools
+import sys
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import typer
 from jax import random
 
 import bilevelax as bx
-from bilevelax import outer
+from bilevelax import applications, outer
 from bilevelax import testing as bx_testing
+from bilevelax.cli import check as command
 from bilevelax.diagnostics.check import relative_bias
 from bilevelax.diagnostics.intervals import squared_norm
 from bilevelax.diagnostics.reference import only_contexts, reference
@@ -397,3 +401,12 @@ def test_bad_input(call, message, quadratic, x, key):
 def test_certify_refuses_estimates_that_are_not_finite(quadratic, matrices, x, key):
     with pytest.raises(ValueError, match="`estimator` of certify must give finite gradients"):
         bx.certify(quadratic, x, key=key, n=32, estimator=linear_estimator(matrices, noise=np.nan))
+
+
+def test_the_command_prints_the_table_and_fails(monkeypatch, capsys):
+    app = applications.Application(plain_problem(bend=3.5, mu_g=None), PLAIN_X, lambda x: {})
+    monkeypatch.setitem(sys.modules, "my_problem", SimpleNamespace(app=app))
+    with pytest.raises(typer.Exit) as left:
+        command.check("my_problem:app", seed=0)
+    assert left.value.exit_code == 1
+    assert capsys.readouterr().out.startswith("my_problem:app: FAILED: 1 of ")

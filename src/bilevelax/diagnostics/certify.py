@@ -70,7 +70,7 @@ def certify(
 
     Inner products of independent gradients have mean |grad F|^2 whatever their noise. The n
     estimates are averaged in 32 batches. The interval's upper end allows for a gradient along the
-    noise's main direction: it is cautious (up to 1.8 times the jackknife's in the norm) where
+    noise's main direction: it is cautious (up to about twice the jackknife's in the norm) where
     |grad F| is about the noise of the mean of all n, and the usual one where it is large against it.
 
     Args:

@@ -24,13 +24,18 @@ def squared_norm(rows: np.ndarray, level: float) -> tuple[float, float, float]:
     times the noise of the mean, because a mean that came out small also makes its error look small.
     """
     rows = grouped(rows)
+    estimate, low, high = jackknife(rows, level)
+    return estimate, max(low, 0.0), max(high, worst_direction(rows, level))
+
+
+def jackknife(rows: np.ndarray, level: float) -> tuple[float, float, float]:
+    """(U, low, high) by the jackknife's standard error and Student's quantile."""
     B = len(rows)
     products = (rows @ rows.sum(0) - np.sum(rows**2, 1)) / (B - 1)
     estimate = products.mean()
     stderr = 2 / (B - 2) * np.sqrt((B - 1) / B * np.sum((products - estimate) ** 2))
     reach = scipy.special.stdtrit(B - 1, (1 + level) / 2) * stderr
-    high = max(estimate + reach, worst_direction(rows, level))
-    return float(estimate), float(max(estimate - reach, 0.0)), float(high)
+    return float(estimate), float(estimate - reach), float(estimate + reach)
 
 
 def grouped(rows: np.ndarray) -> np.ndarray:

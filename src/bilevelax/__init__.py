@@ -3,6 +3,10 @@
 from bilevelax._version import __version__
 from bilevelax.constraints import projected
 from bilevelax.curvature import Curvature, curvature
+from bilevelax.diagnostics.certify import Certificate, certified, certify
+from bilevelax.diagnostics.check import Report, check
+from bilevelax.diagnostics.constants import Constants, constants
+from bilevelax.diagnostics.tune import Tuned, tune
 from bilevelax.errors import RunStopped
 from bilevelax.estimate import Cost, Estimate, Estimator, stateless
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
@@ -27,6 +31,8 @@ from bilevelax.stored import from_arrays
 from bilevelax.warm_start import warm_saa
 
 __all__ = [
+    "Certificate",
+    "Constants",
     "Cost",
     "Curvature",
     "Estimate",
@@ -35,15 +41,21 @@ __all__ = [
     "Iterates",
     "LowerSolver",
     "Problem",
+    "Report",
     "Result",
     "RunStopped",
+    "Tuned",
     "__version__",
     "antithetic_mlmc",
     "append_to",
     "averaged_step",
     "bsvrb",
+    "certified",
+    "certify",
+    "check",
     "conditional_stochastic",
     "conjugate_gradient",
+    "constants",
     "curvature",
     "dense",
     "dl_sgd",
@@ -70,5 +82,6 @@ __all__ = [
     "stochastic",
     "stochastic_bilevel",
     "summed_neumann",
+    "tune",
     "warm_saa",
 ]

@@ -71,12 +71,16 @@ class Estimator(NamedTuple):
     init: Callable[[Problem, X], State]
     estimate: Callable[[Key, Problem, X, State], tuple[Estimate, State]]
     levels: Levels | None = None
+    settings: Any = None  # what it was built with, hashable; read by diagnostics, never by the loop
 
 
-def stateless(estimate: Callable[[Key, Problem, X], Estimate], levels: Levels | None = None) -> Estimator:
+def stateless(
+    estimate: Callable[[Key, Problem, X], Estimate], levels: Levels | None = None, settings: Any = None
+) -> Estimator:
     """The estimator that remembers nothing between calls."""
     return Estimator(
         init=lambda problem, x: (),
         estimate=lambda key, problem, x, state: (estimate(key, problem, x), state),
         levels=levels,
+        settings=settings,
     )

@@ -42,6 +42,7 @@ class LowerSolver(NamedTuple):
     epoch: Callable[[Key, Problem, X, Xi, State, Count], tuple[State, Count]]
     value: Callable[[State], Y] = lambda state: state
     batch: int = 1  # samples per step
+    step_constants: Callable[[Problem], tuple[float, float]] | None = None  # (beta0, cap) on a problem, for `check`
 
     def __call__(self, key: Key, problem: Problem, x: X, xi: Xi, K: Count, base_level: int = 1) -> Iterates:
         """Epochs 1..K. K may be traced: one compiled program serves every level."""
@@ -148,7 +149,8 @@ def _epochs(
         y, mean = for_draws(random.fold_in(key, k), problem, xi, n, block, step, (y, tree.zeros_like(y)))
         return (mean if restart else y, mean), n
 
-    return LowerSolver(init, epoch, value=lambda state: state[1], batch=batch)
+    constants = lambda problem: _step_constants(beta0, cap, problem, owner)
+    return LowerSolver(init, epoch, value=lambda state: state[1], batch=batch, step_constants=constants)
 
 
 def epoch_sgd(

@@ -54,7 +54,7 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimat
             estimates = stratified(levels, random.fold_in(key, m), keys, problem, x)
         return mean(estimates)
 
-    return stateless(estimate)
+    return stateless(estimate, settings=estimator.settings)
 
 
 def mean(estimates: Estimate) -> Estimate:

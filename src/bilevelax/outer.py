@@ -16,7 +16,9 @@ from jax import lax, random
 from optax import tree
 
 from bilevelax import trees
-from bilevelax.errors import RunStopped, require_integer, require_key
+from bilevelax.diagnostics.certify import StopWhen
+from bilevelax.diagnostics.tune import tune
+from bilevelax.errors import RunStopped, require_choice, require_integer, require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
 from bilevelax.history import Row, environment, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
@@ -25,6 +27,8 @@ from bilevelax.validate import as_arrays, check_shapes
 
 Metrics = Callable[[X], dict[str, float]]
 Callback = Callable[[Row, X], None]
+
+ROLE_STOP, ROLE_TUNE = 2**31, 2**31 + 1  # beyond every t: steps are addressed by (key, t)
 
 
 class Carry(NamedTuple):
@@ -131,7 +135,7 @@ def chunk(
 
 def minimize(
     problem: Problem,
-    estimator: Estimator,
+    estimator: Estimator | str,
     optimizer: optax.GradientTransformation,
     x1: X,
     *,
@@ -140,6 +144,7 @@ def minimize(
     every: int = 100,
     metrics: Metrics | None = None,
     callbacks: Iterable[Callback] = (),
+    stop_when: StopWhen | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Minimise F from x1 by T steps of an optax optimizer on estimated gradients (Algorithm 2).
@@ -150,7 +155,8 @@ def minimize(
 
     Args:
         problem: what to minimise.
-        estimator: how gradients are estimated, e.g. ``rt_mlmc(K=8)``.
+        estimator: how gradients are estimated, e.g. ``rt_mlmc(K=8)``; ``"auto"`` lets `tune` choose
+            at x1, whose table and seconds are in the manifest under ``tuning``.
         optimizer: any optax transformation; compose with `projected` for constraints on x.
         x1: first iterate, a pytree of floating-point arrays.
         key: a JAX random key; equal keys give equal runs.
@@ -158,6 +164,8 @@ def minimize(
         every: steps per chunk.
         metrics: evaluated at x1 and after each chunk; its values become columns of the history.
         callbacks: called after each chunk.
+        stop_when: ``(problem, x, key) -> (stop?, dict of columns)``, e.g. ``certified(eps)``; asked at x1
+            and after each chunk, where its values become columns of the history.
         progress: show a progress bar; by default if the output is a terminal or a notebook.
 
     Raises:
@@ -168,10 +176,15 @@ def minimize(
     require_integer("every", "minimize", every, 1)
     x1 = as_arrays("x1", "minimize", x1)
     check_shapes(problem, x1)
-    run = Run(problem, estimator, optimizer, key, min(every, T), metrics)
-    run.begin(x1, manifest={"T": T, "every": every, "key": np.asarray(random.key_data(key)).tolist()})
+    manifest = {"T": T, "every": every, "key": np.asarray(random.key_data(key)).tolist()}
+    if isinstance(estimator, str):
+        require_choice("estimator", "minimize", estimator, ("auto",))
+        tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE))
+        estimator, manifest["tuning"] = tuned.estimator, tuned.asdict()
+    run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when)
+    run.begin(x1, manifest)
     with Progress(T, enabled=progress) as bar:
-        while run.t < T:
+        while run.t < T and not run.stopped:
             run.advance(min(run.every, T - run.t))
             for callback in callbacks:
                 callback(run.history[-1], run.carry.x)
@@ -190,11 +203,15 @@ class Run:
         key: Key,
         every: int,
         metrics: Metrics | None,
+        stop_when: StopWhen | None = None,
     ) -> None:
         self.chunk = partial(chunk, problem, key=key, estimator=estimator, optimizer=optimizer, every=every)
         self.first = partial(initial_carry, problem, estimator, optimizer)
         self.every = every
         self.metrics = metrics
+        self.ask = partial(stop_when, problem) if stop_when else None
+        self.key_stop = random.fold_in(key, ROLE_STOP)
+        self.stopped = False
 
     def begin(self, x1: X, manifest: dict[str, Any]) -> None:
         self.carry = self.first(x1)
@@ -243,6 +260,9 @@ class Run:
                     self.result(),
                 )
             row[name] = float(value)
+        if self.ask:
+            self.stopped, columns = self.ask(self.carry.x, random.fold_in(self.key_stop, self.t))
+            row |= columns
         self.history.append(row)
 
     def result(self) -> Result:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from jax import random
 
-from bilevelax import applications
+from bilevelax import applications, estimators
 from bilevelax.applications import Application
+from bilevelax.diagnostics.check import check as diagnose
 from bilevelax.estimate import Estimator
-from bilevelax.testing import check_estimator, check_problem
+from bilevelax.testing import check_estimator
 
 
 def load(target: str) -> Any:
@@ -37,13 +38,22 @@ def check(
         str, typer.Argument(help="module:attribute, an Application or an Estimator, or a factory of one.")
     ],
     on: Annotated[str, typer.Option(help="Application on which an estimator is checked.")] = "quadratic",
+    estimator: Annotated[
+        str | None, typer.Option(help="Estimator that is checked on an application; by default the unbiased one.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
 ) -> None:
-    """Check an application or an estimator of yours; exits non-zero and says what is wrong."""
+    """Check an application or an estimator of yours; exits non-zero and says what is wrong.
+
+    Example: bilevelax check my_problem:app --estimator rt_mlmc
+    """
     value, key = load(target), random.key(seed)
     if isinstance(value, Application):
-        check_problem(value.problem, value.x1, key=key)
-        typer.echo(f"{target}: the application keeps its contract.")
+        chosen = None if estimator is None else {estimator: estimators.catalogue.load(estimator)()}
+        report = diagnose(value.problem, value.x1, key=key, estimator=chosen)
+        typer.echo(f"{target}: {report}")
+        if not report.ok:
+            raise typer.Exit(1)
     elif isinstance(value, Estimator):
         application = applications.catalogue.load(on)()
         check_estimator(value, application.problem, application.x1, key=key)

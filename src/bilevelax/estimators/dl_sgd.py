@@ -6,6 +6,7 @@ from jax import random
 
 from bilevelax.errors import require_integer
 from bilevelax.estimate import Cost, Estimate, Estimator, stateless
+from bilevelax.estimators.rt_mlmc import Settings
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import InverseHessian, inverse_of
 from bilevelax.lower import LowerSolver, lower_of
@@ -36,4 +37,4 @@ def dl_sgd(
         grad, cost = hypergradient(key_v, problem, x, y.last, xi, inverse_of(problem, inverse), batch)
         return Estimate(grad, Cost(xi=1) + y.cost + cost, {})
 
-    return stateless(estimate)
+    return stateless(estimate, settings=Settings(K, lower, inverse, batch))

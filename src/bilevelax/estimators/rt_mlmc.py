@@ -35,7 +35,7 @@ def draw_level(key: Key, K: int, base_level: int = 1) -> jax.Array:
 
 
 class Settings(NamedTuple):
-    """The arguments of `rt_mlmc`."""
+    """The arguments of `rt_mlmc`, and of `dl_sgd`."""
 
     K: int
     lower: LowerSolver | None = None
@@ -173,4 +173,4 @@ def rt_mlmc(
         key_k = random.split(key, 4)[1]
         return levels.at_level(levels.draw(key_k), key, problem, x)
 
-    return stateless(estimate, levels)
+    return stateless(estimate, levels, settings)

@@ -1,0 +1,132 @@
+"""Measured constants of the lower level: mu_g, per-sample L_g1, and how they vary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
+
+from bilevelax.curvature import extreme_eigenvalues
+from bilevelax.diagnostics.reference import LANES, context_number, count_contexts, samples_of
+from bilevelax.diagnostics.tables import number, text_table
+from bilevelax.errors import require_integer, require_key
+from bilevelax.problem import Key, Problem, X
+from bilevelax.sample_average import newton_cg
+from bilevelax.validate import as_arrays, check_shapes
+
+DENSE = 32  # largest d_y whose Hessians are formed
+STEPS = 30  # of Lanczos, above that
+PER_CONTEXT = 16  # single samples looked at in each context and point
+
+
+class Spread(NamedTuple):
+    """How a constant varies over contexts (or samples) and points."""
+
+    low: float
+    median: float
+    high: float
+
+
+class Constants(NamedTuple):
+    """What `constants` measured; ``mu_g`` and ``L_g1`` are the worst values seen."""
+
+    mu_g: float  # smallest eigenvalue of the Hessian of E g in y
+    L_g1: float  # largest eigenvalue of a single sample's Hessian
+    mu_spread: Spread  # over contexts and points
+    L_spread: Spread  # over samples, contexts and points
+    sample_mu: float  # smallest eigenvalue of a single sample's Hessian
+    contexts: int
+    samples: int
+
+    @property
+    def strongly_convex(self) -> bool:
+        return self.mu_g > 0
+
+    @property
+    def missing(self) -> float:
+        """Curvature that a penalty must add before the lower level is convex at all."""
+        return max(0.0, -self.mu_g)
+
+    def __str__(self) -> str:
+        rows = [
+            ["mu_g", number(self.mu_g), *map(number, self.mu_spread), "Hessian of E g, over contexts"],
+            ["L_g1", number(self.L_g1), *map(number, self.L_spread), "Hessians of single samples"],
+        ]
+        table = text_table(["constant", "measured", "lowest", "median", "highest", "of"], rows)
+        return f"{self.verdict()}\n{table}"
+
+    def verdict(self) -> str:
+        """One line: is the lower level strongly convex, and what is missing if not."""
+        if self.strongly_convex:
+            kappa = self.L_g1 / self.mu_g
+            return f"Strongly convex in y where it was looked at; condition number L_g1 / mu_g = {kappa:.3g}."
+        return (
+            f"NOT strongly convex in y: smallest curvature {self.mu_g:.3g}. A penalty must add more than "
+            f"{self.missing:.3g}: raise lam by that in (lam / 2) |y - y0|^2, by half of it in lam |y - y0|^2."
+        )
+
+
+def extremes(product: Callable[[jax.Array], jax.Array], key: Key, like: jax.Array) -> jax.Array:
+    """(smallest, largest) eigenvalue of a symmetric map: exactly for small d, by Lanczos above."""
+    if like.size <= DENSE:
+        columns = jax.vmap(product)(jnp.eye(like.size, dtype=like.dtype))
+        return jnp.linalg.eigvalsh((columns + columns.T) / 2)[jnp.array([0, -1])]
+    return extreme_eigenvalues(product, random.normal(key, like.shape, like.dtype), STEPS)
+
+
+@partial(jax.jit, static_argnames=("contexts", "samples"))
+def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[jax.Array, jax.Array]:
+    mean = problem.weighted()
+
+    def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
+        xi = context_number(i, key, problem, contexts)
+        key_eta, key_y, key_r = random.split(random.fold_in(random.fold_in(key, i), 1), 3)
+        etas, weights = samples_of(key_eta, problem, xi, samples)
+        known = problem.support is not None  # then etas may end in padding
+        alone = problem.conditionals(key_eta, xi, min(samples, PER_CONTEXT)) if known else etas
+        alone = jax.tree.map(lambda a: a[:PER_CONTEXT], alone)
+        y0 = problem.start(x, xi)
+        flat, unravel = ravel_pytree(y0)
+        solved = ravel_pytree(newton_cg(mean, x, xi, (etas, weights), y0).y)[0]
+        solved = jnp.where(jnp.isfinite(solved), solved, flat)
+        push = random.normal(key_y, flat.shape, flat.dtype)
+        near = solved + push / jnp.linalg.norm(push) * jnp.linalg.norm(solved - flat) / 2
+
+        def at(y: jax.Array) -> tuple[jax.Array, jax.Array]:
+            of = lambda problem, eta: lambda r: ravel_pytree(problem.hess_g(x, unravel(y), eta, xi, unravel(r)))[0]
+            single = lax.map(lambda eta: extremes(of(problem, eta), key_r, flat), alone)
+            return extremes(of(mean, (etas, weights)), key_r, flat), single
+
+        return lax.map(at, jnp.stack([flat, solved, near]))
+
+    return lax.map(one, jnp.arange(contexts, dtype=jnp.int32), batch_size=min(contexts, LANES))
+
+
+def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: int = 64) -> Constants:
+    """mu_g and per-sample L_g1 at x, measured over contexts at y_1^0, at y* and between them.
+
+    Eigenvalues are exact for d_y up to 32 and by 30 steps of Lanczos on Hessian-vector products
+    above. They are extremes over what was looked at: the true mu_g may be smaller, the true L_g1
+    larger.
+
+    Args:
+        contexts: how many are looked at; all of them where there are no more.
+        samples: draws of eta averaged for mu_g (all outcomes where the problem knows them); up to
+            16 are looked at alone for L_g1.
+    """
+    require_key("constants", key)
+    require_integer("contexts", "constants", contexts, 1)
+    require_integer("samples", "constants", samples, 1)
+    x = as_arrays("x", "constants", x)
+    check_shapes(problem, x)
+    M = count_contexts(problem, contexts)
+    mean, single = (np.asarray(a, np.float64) for a in _measure(key, problem, x, M, samples))
+    mu, L = mean[..., 0], single[..., 1]
+    spread = lambda a: Spread(float(a.min()), float(np.median(a)), float(a.max()))
+    return Constants(float(mu.min()), float(L.max()), spread(mu), spread(L), float(single[..., 0].min()), M, samples)

@@ -1,0 +1,202 @@
+"""Which estimator, which settings? Measured on the problem at hand, within a budget of seconds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import random
+
+from bilevelax.diagnostics.certify import batch_means
+from bilevelax.diagnostics.check import Bias, relative_bias
+from bilevelax.diagnostics.reference import Reference, flat_rows, only_contexts, reference
+from bilevelax.diagnostics.tables import number, text_table
+from bilevelax.errors import require_integer, require_key, require_positive
+from bilevelax.estimate import Estimator
+from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
+from bilevelax.estimators.rt_mlmc import rt_mlmc
+from bilevelax.estimators.saa import saa
+from bilevelax.inverse import summed_neumann
+from bilevelax.lower import epoch_sgd
+from bilevelax.minibatch import minibatch
+from bilevelax.problem import Key, Problem, X
+from bilevelax.validate import as_arrays, check_shapes
+
+CALLS = 8  # of an estimator in one measurement
+REFERENCE = {"contexts": 32, "samples": 256}
+
+
+class Trial(NamedTuple):
+    """What is known of one candidate."""
+
+    name: str
+    estimator: Estimator
+    compile_seconds: float
+    seconds: float  # of one call, the median
+    variance: float  # of one call, the trace of its covariance
+    bias: Bias  # relative to the size of the gradient's terms
+    calls: int
+
+    def score(self, tol: float) -> tuple[bool, float]:
+        """Smaller is better: no bias above ``tol`` that can be seen, then time x variance."""
+        biased = self.bias.decided(tol) is False
+        return biased, self.bias.estimate if biased else self.seconds * self.variance
+
+
+class Tuned(NamedTuple):
+    """The estimator chosen, and the measurements behind the choice, best first."""
+
+    estimator: Estimator
+    choice: str
+    trials: tuple[Trial, ...]
+    skipped: tuple[str, ...]  # candidates that the budget left out
+    seconds: float
+
+    def asdict(self) -> dict[str, Any]:
+        """For a manifest: plain numbers and strings."""
+        rows = [{**t._asdict(), "estimator": None, "bias": list(map(float, t.bias))} for t in self.trials]
+        for row in rows:
+            del row["estimator"]
+        return {"choice": self.choice, "seconds": self.seconds, "skipped": list(self.skipped), "trials": rows}
+
+    def __str__(self) -> str:
+        rows = [
+            [
+                trial.name,
+                *map(number, (1e3 * trial.seconds, trial.variance, 1e3 * trial.seconds * trial.variance)),
+                str(trial.bias),
+                str(trial.calls),
+                number(trial.compile_seconds),
+            ]
+            for trial in self.trials
+        ]
+        columns = ["estimator", "ms a call", "variance", "ms x variance", "bias", "calls", "compile s"]
+        left = f" No time for: {', '.join(self.skipped)}." if self.skipped else ""
+        return f"Chosen in {self.seconds:.1f} s: {self.choice}.{left}\n{text_table(columns, rows)}"
+
+
+class Candidate(NamedTuple):
+    """An estimator by name; ``weight`` is how long it compiles, roughly and relative to `saa`."""
+
+    name: str
+    estimator: Estimator
+    weight: float = 1.0
+
+
+def candidates(problem: Problem, contexts: int) -> list[Candidate]:
+    """Estimators that can run on the problem, most promising first."""
+    exact = [] if problem.support is None else [Candidate("saa(n='all')", saa("all"))]
+    named = [
+        *exact,
+        Candidate("saa(n=32)", saa(32)),
+        Candidate("antithetic_mlmc(n0=8)", antithetic_mlmc(8), 2.5),
+        Candidate("saa(n=8)", saa(8)),
+        Candidate("saa(n=128)", saa(128)),
+        Candidate("antithetic_mlmc(n0=32)", antithetic_mlmc(32), 2.5),
+    ]
+    if problem.mu_g is not None and problem.L_g1 is not None:
+        lower, inverse = problem.lower or epoch_sgd(batch=8), problem.inverse or summed_neumann()
+        named += [
+            Candidate("rt_mlmc(K=8), 8 samples a draw", rt_mlmc(8, lower, inverse, batch=8), 5.0),
+            Candidate("rt_mlmc(K=8)", rt_mlmc(8), 5.0),
+        ]
+    return [
+        Candidate(f"{each.name}, {contexts} contexts", minibatch(each.estimator, contexts), each.weight)
+        for each in named
+    ]
+
+
+class Lap(NamedTuple):
+    """Rows of gradients and what each measurement took."""
+
+    rows: np.ndarray
+    seconds: list[float]
+    compile_seconds: float
+
+
+def _measure(key: Key, problem: Problem, x: X, estimator: Estimator, before: Lap | None, times: int) -> Lap:
+    """``times`` more measurements of CALLS calls; the first of all compiles."""
+    rows, seconds, compile_seconds = before or (None, [], 0.0)
+    for i in range(times + (before is None)):
+        started = time.perf_counter()
+        key_i = random.fold_in(key, len(seconds) + 1 if rows is not None else 0)
+        new = jax.block_until_ready(batch_means(key_i, problem, x, estimator=estimator, batches=CALLS))
+        took = time.perf_counter() - started
+        if before is None and i == 0:
+            compile_seconds = took
+        else:
+            seconds = [*seconds, took / CALLS]
+        rows = flat_rows(new) if rows is None else np.concatenate([rows, flat_rows(new)])
+    assert rows is not None
+    return Lap(rows, seconds, compile_seconds)
+
+
+def _trial(name: str, estimator: Estimator, lap: Lap, exact: Reference) -> Trial:
+    bias = relative_bias(lap.rows - exact.grad, exact.scale, exact.stderr)
+    variance = float(lap.rows.var(0, ddof=1).sum())
+    return Trial(name, estimator, lap.compile_seconds, float(np.median(lap.seconds)), variance, bias, len(lap.rows))
+
+
+def tune(
+    problem: Problem,
+    x: X,
+    *,
+    key: Key,
+    budget_seconds: float = 10.0,
+    contexts: int = 32,
+    tol: float = 0.05,
+    among: dict[str, Estimator] | None = None,
+) -> Tuned:
+    """Choose an estimator by measurement at x: least time x variance among those without visible bias.
+
+    Each candidate is a `minibatch` of ``contexts``. All that the budget allows are measured a
+    little, the better half of them twice as long, and so on until one is left or time is up
+    (successive halving). Bias is measured against exact gradients of 32 contexts and relative to
+    the size of the gradient's terms. Compilation takes most of a small budget: what there is no
+    time for is listed in ``skipped``; one candidate is measured whatever the budget.
+
+    Args:
+        budget_seconds: for all of it, compilation included.
+        contexts: averaged in each estimate.
+        tol: largest relative bias allowed; an estimator is refused where its bias is surely above.
+        among: candidates by name instead of the library's own; used as they are, without a minibatch.
+    """
+    started = time.perf_counter()
+    require_key("tune", key)
+    require_positive("budget_seconds", "tune", budget_seconds)
+    require_integer("contexts", "tune", contexts, 1)
+    require_positive("tol", "tune", tol)
+    if among is not None and not among:
+        raise ValueError(
+            "`among` of tune must name at least one estimator. Got none; leave it out for the library's own."
+        )
+    x = as_arrays("x", "tune", x)
+    check_shapes(problem, x)
+    left = lambda: budget_seconds - (time.perf_counter() - started)
+    exact = reference(random.fold_in(key, 0), problem, x, **REFERENCE)
+    few, key_rows = only_contexts(problem, exact.contexts), random.fold_in(key, 1)
+
+    chosen = candidates(problem, contexts) if among is None else [Candidate(*each) for each in among.items()]
+    laps: dict[str, Lap] = {}
+    unit = 0.0  # seconds of compilation per weight, the most seen
+    for each in chosen:
+        if not laps or left() > each.weight * unit:
+            laps[each.name] = _measure(key_rows, few, x, each.estimator, None, 1)
+            unit = max(unit, laps[each.name].compile_seconds / each.weight)
+    named = {each.name: each.estimator for each in chosen}
+    ranked = lambda: sorted(
+        (_trial(name, named[name], lap, exact) for name, lap in laps.items()), key=lambda t: t.score(tol)
+    )
+    alive, times = ranked(), 2
+    while len(alive) > 1 and left() > 0:
+        alive, times = alive[: -(-len(alive) // 2)], 2 * times
+        for trial in alive:
+            if left() > times * CALLS * trial.seconds:
+                laps[trial.name] = _measure(key_rows, few, x, trial.estimator, laps[trial.name], times)
+        kept = {trial.name for trial in alive}
+        alive = [trial for trial in ranked() if trial.name in kept]
+    trials = [*alive, *(trial for trial in ranked() if trial.name not in {t.name for t in alive})]
+    skipped = tuple(name for name in named if name not in laps)
+    return Tuned(trials[0].estimator, trials[0].name, tuple(trials), skipped, time.perf_counter() - started)

@@ -62,7 +62,7 @@ def publish(name: str, title: str, rows: Sequence[Mapping[str, Any]], notes: Seq
     for column in columns:
         table.add_column(column, justify="left" if isinstance(rows[0].get(column), str) else "right")
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(cell(row.get(column)) for column in columns))
     console = Console(width=140)
     console.print(table)
     for note in notes:
@@ -72,7 +72,7 @@ def publish(name: str, title: str, rows: Sequence[Mapping[str, Any]], notes: Seq
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""All benchmarks: ``make bench``, or ``python benchmarks/run.py [--quick] [NAME ...]``.
+"""All benchmarks: ``make bench``, or ``python benchmarks/run.py [--quick] [NAME ...]``, ``--page`` for the page.
 
 Timings are medians of interleaved repeats, compared within one run; they are never asserted.
 Run them alone on the machine.
@@ -12,14 +12,18 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-NAMES = ("antithetic", "engine", "gradients", "modes", "overhead")
+NAMES = ("engine", "gradients", "modes", "batches", "overhead", "antithetic")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=NAMES, help=f"which of {', '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="few repeats, to see that it works")
+    parser.add_argument("--page", action="store_true", help="only write docs/benchmarks.md from the last records")
     arguments = parser.parse_args()
+    if arguments.page:
+        importlib.import_module("page").write(NAMES)
+        return
     for name in arguments.names:
         importlib.import_module(name).run(quick=arguments.quick)
     print("Records are in benchmarks/results.")

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from jax import random
 
 import bilevelax as bx
 from bilevelax.testing import check_estimator, check_problem
@@ -46,11 +47,11 @@ def test_getting_started():
 @pytest.fixture
 def extensions(tmp_path, monkeypatch):
     """The two blocks of docs/extending.md as modules."""
-    for name, code in zip(("pricing", "finite_difference"), blocks("docs/extending.md"), strict=True):
+    for name, code in zip(("pricing", "naive"), blocks("docs/extending.md"), strict=True):
         (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("pricing", "finite_difference"):
+    for name in ("pricing", "naive"):
         sys.modules.pop(name, None)
 
 
@@ -63,11 +64,12 @@ def test_extending(extensions, key):
             app.problem, bx.minibatch(bx.rt_mlmc(5), 8), adam, app.x1, key=key, T=300, metrics=app.metrics
         )
     assert abs(result.history[-1]["price"] - 0.75) < 0.05
-    estimator = importlib.import_module("finite_difference").finite_difference()
+    estimator = importlib.import_module("naive").naive(K=3)
     check_estimator(estimator, app.problem, app.x1, key=key)
-    # f is linear in y and y* = xi + mean eta - x, so the difference is exact: 2 x - xi - mean eta
-    grad = estimator.estimate(key, app.problem, app.x1, ())[0].grad
-    assert np.all((grad < -0.8) & (grad > -2.2))
+    # f = -x y and the implicit term is left out, so the gradient is minus the follower's answer
+    key_xi, key_y, _ = random.split(key, 3)
+    y = bx.epoch_sgd()(key_y, app.problem, app.x1, app.problem.context(key_xi), 3)
+    np.testing.assert_allclose(estimator.estimate(key, app.problem, app.x1, ())[0].grad, -y.last, rtol=1e-12)
 
 
 def test_check_of_parts_outside_the_tree(extensions):

@@ -92,6 +92,7 @@ def test_differences_fall_by_four_per_level(quadratic, x, key):
     np.testing.assert_allclose(redrawn, found[0], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_known_levels_are_the_traced_ones(quadratic, x, key):
     """Vectorised with static shapes or one by one in blocks: the same estimates, counts and levels."""
     levels = levels_of(f_samples="fresh")
@@ -117,6 +118,7 @@ def test_cost_is_exact(quadratic, x, key):
         assert jax.tree.map(int, run(jnp.int32(k))) == wanted
 
 
+@pytest.mark.slow
 def test_contract(softmax, key):
     """x, y, xi and eta are pytrees here, and eta is a pair (train, test)."""
     problem, x = softmax
@@ -129,7 +131,8 @@ def test_single_precision(softmax, key):
     assert est.grad[0].dtype == jnp.float32 and bool(jnp.all(jnp.isfinite(est.grad[0])))
 
 
-@pytest.mark.parametrize("mode", ["stratified", pytest.param("loop", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["stratified", "loop"])
 def test_mean_is_the_gradient(matrices, quadratic, x, key, mode):
     """Without truncation the mean is grad F itself, however a minibatch spreads the levels."""
     estimator = bx.minibatch(bx.antithetic_mlmc(n0=4, levels=None, correction_rate=0.5), 32, mode)

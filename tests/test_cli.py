@@ -54,7 +54,6 @@ SMALL = {
     ("name", "words"),
     [
         ("wdro_si", "--estimator rt_mlmc --K 2"),
-        ("wdro_si", "--estimator bsvrb"),
         ("meta_learning", "--estimator maml -e m=2"),
         ("meta_learning", "--estimator saa --contexts 2"),
         ("end_to_end", "--estimator dl_sgd --K 1"),
@@ -69,7 +68,7 @@ def test_applications_run_with_their_methods(name, words, tmp_path):
 
 def test_demo(tmp_path):
     with jax.numpy_dtype_promotion("standard"):  # optax.adam needs it
-        done = invoke("demo", "--T", "50", "--out", str(tmp_path))
+        done = invoke("demo", "--T", "5", "--out", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert "RT-MLMC" in done.output and "DL-SGD" in done.output
     assert (tmp_path / "demo.png").stat().st_size > 10_000

@@ -10,7 +10,7 @@ from problems import meta
 
 import bilevelax as bx
 
-STEPS = 200
+STEPS = 1000
 
 
 def run(quick: bool = False) -> None:
@@ -32,7 +32,7 @@ def run(quick: bool = False) -> None:
 
     seconds = interleaved(
         {"gradients alone": lambda i: bare(random.key(i), app.problem, app.x1), "minimize": ours},
-        rounds=5 if quick else 21,
+        rounds=3 if quick else 11,
     )
     ms = {name: 1e3 * median(s) / STEPS for name, s in seconds.items()}
     extra = 100 * (ms["minimize"] / ms["gradients alone"] - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import platform
 from datetime import UTC, datetime
@@ -19,11 +20,16 @@ from bilevelax.problem import PyTree, X
 Row = dict[str, float]  # flat: t, seconds, the counts of Cost, then metrics
 
 
+@functools.cache
+def versions() -> dict[str, str]:
+    """Of the packages that results depend on; looked up once, on disk."""
+    return {name: metadata.version(name) for name in ("bilevelax", "jax", "jaxlib", "numpy", "optax", "equinox")}
+
+
 def environment() -> dict[str, Any]:
     """Versions, device and date: what a record needs to be read later."""
-    names = ("bilevelax", "jax", "jaxlib", "numpy", "optax", "equinox")
     return {
-        "versions": {name: metadata.version(name) for name in names},
+        "versions": dict(versions()),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "devices": [str(device.device_kind) for device in jax.devices()],

@@ -234,7 +234,7 @@ class Run:
         started = time.perf_counter()
         self.carry, log = jax.block_until_ready(self.chunk(carry=before, n=n))
         self.seconds += time.perf_counter() - started
-        log = jax.tree.map(lambda a: np.asarray(a[:n]), log)
+        log = jax.tree.map(lambda a: np.asarray(a)[:n], log)
         if not log.finite.all():
             self.stop_at(before, int(np.argmin(log.finite)), log)
         self.cost = self.cost + jax.tree.map(lambda a: int(a.sum(dtype=np.int64)), log.cost)

@@ -8,12 +8,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 from optax import tree
 
 from bilevelax import trees
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost
+from bilevelax.lower import for_draws
 from bilevelax.newton import cg, direct
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 
@@ -21,6 +22,7 @@ from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 # the implicit term is left out. Equal keys give equal draws at every y.
 InverseHessian = Callable[[Key, Problem, X, Y, Xi, Y], tuple[Any, Cost]]
 
+BLOCK = 16  # samples drawn at once along a product
 RELATIVE_BIAS = 0.01  # of the default N, in the direction of curvature mu_g
 
 
@@ -71,11 +73,11 @@ def neumann(N: int | None = None, L: float | None = None, scale: float = 0.5) ->
         key_n, key_eta = random.split(key)
         n_hat = random.randint(key_n, (), 0, terms, jnp.int32)
 
-        def multiply(n: Any, r: Y) -> Y:
-            eta = problem.conditional(random.fold_in(key_eta, n), xi)
+        def multiply(eta: Eta, r: Y) -> Y:
             return trees.add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
 
-        return trees.scale(terms * h, lax.fori_loop(0, n_hat, multiply, r)), Cost(eta=n_hat, hess_g=n_hat)
+        product = for_draws(key_eta, problem, xi, n_hat, min(BLOCK, terms), multiply, r, unroll=1)
+        return trees.scale(terms * h, product), Cost(eta=n_hat, hess_g=n_hat)
 
     return apply
 
@@ -87,13 +89,12 @@ def summed_neumann(N: int | None = None, L: float | None = None, scale: float = 
     def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
         terms, h = _constants("summed_neumann", problem, N, L, scale)
 
-        def multiply(n: Any, carry: tuple[Y, Y]) -> tuple[Y, Y]:
+        def multiply(eta: Eta, carry: tuple[Y, Y]) -> tuple[Y, Y]:
             r, total = carry
-            eta = problem.conditional(random.fold_in(key, n), xi)
             r = trees.add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
             return r, tree.add(total, r)
 
-        _, total = lax.fori_loop(0, terms - 1, multiply, (r, r))
+        _, total = for_draws(key, problem, xi, terms - 1, BLOCK, multiply, (r, r), unroll=1) if terms > 1 else (r, r)
         return trees.scale(h, total), Cost(eta=terms - 1, hess_g=terms - 1)
 
     return apply

@@ -66,11 +66,18 @@ class LowerSolver(NamedTuple):
 
 
 def for_draws(
-    key: Key, problem: Problem, xi: Xi, n: Count, block: int, body: Callable[[Eta, Any], Any], carry: Any
+    key: Key,
+    problem: Problem,
+    xi: Xi,
+    n: Count,
+    block: int,
+    body: Callable[[Eta, Any], Any],
+    carry: Any,
+    unroll: int = 2,
 ) -> Any:
-    """``for j in range(n): carry = body(eta_j, carry)``, eta_j addressed by (key, j); n is even.
+    """``for j in range(n): carry = body(eta_j, carry)``, eta_j addressed by (key, j); n is a multiple of ``unroll``.
 
-    The draws of a block are made together, and two steps are taken per loop iteration: the
+    The draws of a block are made together, and ``unroll`` steps are taken per loop iteration: the
     same numbers as one by one, 2 to 3 times faster on CPU.
     """
     static = isinstance(n, int)
@@ -79,13 +86,13 @@ def for_draws(
     def run_block(b: Count, carry: Any) -> Any:
         etas = problem.conditionals(key, xi, block, start=b * block)
 
-        def pair(i: Count, carry: Any) -> Any:
-            for j in (2 * i, 2 * i + 1):
-                carry = body(jax.tree.map(lambda a: a[j], etas), carry)  # noqa: B023 (called at once)
+        def steps(i: Count, carry: Any) -> Any:
+            for j in range(unroll):
+                carry = body(jax.tree.map(lambda a: a[unroll * i + j], etas), carry)  # noqa: B023 (called at once)
             return carry
 
-        steps = block if static else jnp.minimum(n - b * block, block)  # n is a power of two, as blocks should be
-        return lax.fori_loop(0, steps // 2, pair, carry)
+        here = block if static and n % block == 0 else jnp.minimum(n - b * block, block)
+        return lax.fori_loop(0, here // unroll, steps, carry)
 
     return run_block(0, carry) if static and n == block else lax.fori_loop(0, -(-n // block), run_block, carry)
 

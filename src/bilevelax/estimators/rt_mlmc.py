@@ -19,7 +19,7 @@ from bilevelax.inverse import InverseHessian, inverse_of
 from bilevelax.lower import Iterates, LowerSolver, lower_of
 from bilevelax.problem import Key, Problem, X, Xi
 
-SMALL = 2048  # up to this size of y a minibatch of hypergradients is vectorised, all as long as the longest series
+SMALL = 2048  # hypergradients are vectorised up to this size of y; larger ones are faster one by one
 
 
 def level_probabilities(K: int, base_level: int = 1) -> np.ndarray:
@@ -48,11 +48,14 @@ def combine(k: Count, key_v: Key, problem: Problem, x: X, xi: Xi, y: Iterates, s
     """v^1 + (v^{k+1} - v^k) / p_k from the three iterates of level k.
 
     The three terms share one key, hence one draw of eta', eta'' and (eta_n): that coupling is
-    what makes the difference small. Stacked, they are one vectorised call.
+    what makes the difference small.
     """
     inverse = inverse_of(problem, settings.inverse)
     points = jax.tree.map(lambda *leaves: jnp.stack(leaves), y.first, y.prev, y.last)
-    v, costs = jax.vmap(lambda y: hypergradient(key_v, problem, x, y, xi, inverse, settings.batch))(points)
+    each = (
+        jax.vmap if tree.size(y.first) <= SMALL else lambda v: partial(lax.map, v)
+    )  # large ones gain nothing together
+    v, costs = each(lambda y: hypergradient(key_v, problem, x, y, xi, inverse, settings.batch))(points)
     v_first, v_prev, v_last = (jax.tree.map(lambda a: a[i], v) for i in range(3))  # noqa: B023 (used at once)
 
     probabilities = jnp.asarray(level_probabilities(settings.K, settings.base_level), dtype=float)

@@ -22,7 +22,7 @@ from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 # the implicit term is left out. Equal keys give equal draws at every y.
 InverseHessian = Callable[[Key, Problem, X, Y, Xi, Y], tuple[Any, Cost]]
 
-BLOCK = 16  # samples drawn at once along a product
+BLOCK = 32  # samples drawn at once along a product
 RELATIVE_BIAS = 0.01  # of the default N, in the direction of curvature mu_g
 
 

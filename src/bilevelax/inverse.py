@@ -23,6 +23,8 @@ from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 InverseHessian = Callable[[Key, Problem, X, Y, Xi, Y], tuple[Any, Cost]]
 
 BLOCK = 32  # samples drawn at once along a product
+TINY = 256  # up to this size of y a block costs more than it saves
+SMALL = 2048  # what is done with a y up to this size is better vectorised; with a larger one, done one by one
 RELATIVE_BIAS = 0.01  # of the default N, in the direction of curvature mu_g
 
 
@@ -76,7 +78,8 @@ def neumann(N: int | None = None, L: float | None = None, scale: float = 0.5) ->
         def multiply(eta: Eta, r: Y) -> Y:
             return trees.add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
 
-        product = for_draws(key_eta, problem, xi, n_hat, min(BLOCK, terms), multiply, r, unroll=1)
+        block = 1 if tree.size(r) <= TINY else min(BLOCK, terms)
+        product = for_draws(key_eta, problem, xi, n_hat, block, multiply, r, unroll=1)
         return trees.scale(terms * h, product), Cost(eta=n_hat, hess_g=n_hat)
 
     return apply

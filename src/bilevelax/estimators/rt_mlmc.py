@@ -15,11 +15,9 @@ from bilevelax import trees
 from bilevelax.errors import require_integer
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
 from bilevelax.hypergradient import hypergradient
-from bilevelax.inverse import InverseHessian, inverse_of
+from bilevelax.inverse import SMALL, InverseHessian, inverse_of
 from bilevelax.lower import Iterates, LowerSolver, lower_of
 from bilevelax.problem import Key, Problem, X, Xi
-
-SMALL = 2048  # hypergradients are vectorised up to this size of y; larger ones are faster one by one
 
 
 def level_probabilities(K: int, base_level: int = 1) -> np.ndarray:

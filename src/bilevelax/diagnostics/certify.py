@@ -66,16 +66,16 @@ def unbiased(problem: Problem) -> Estimator:
 def certify(
     problem: Problem, x: X, *, key: Key, n: int = 1024, estimator: Estimator | None = None, level: float = 0.95
 ) -> Certificate:
-    """An unbiased estimate of |grad F(x)|^2 with a confidence interval that holds at stationary points too.
+    """An unbiased estimate of ``|grad F(x)|^2`` with a confidence interval that holds at stationary points too.
 
-    Inner products of independent gradients have mean |grad F|^2 whatever their noise. The n
+    Inner products of independent gradients have mean ``|grad F|^2`` whatever their noise. The n
     estimates are averaged in 32 batches. The interval's upper end allows for a gradient along the
     noise's main direction: it is cautious (up to about twice the jackknife's in the norm) where
-    |grad F| is about the noise of the mean of all n, and the usual one where it is large against it.
+    ``|grad F|`` is about the noise of the mean of all n, and the usual one where it is large against it.
 
     Args:
         n: estimates in all, rounded up to a multiple of 32.
-        estimator: by default one without bias; with another the certificate is of |E v|^2.
+        estimator: by default one without bias; with another the certificate is of ``|E v|^2``.
         level: of the interval, two-sided.
     """
     require_key("certify", key)
@@ -102,7 +102,7 @@ def _require_level(owner: str, level: float) -> None:
 
 
 def certified(eps: float, n: int = 1024, estimator: Estimator | None = None, level: float = 0.95) -> StopWhen:
-    """A rule for ``minimize(..., stop_when=certified(eps))``: stop where |grad F(x)| is below eps.
+    """A rule for ``minimize(..., stop_when=certified(eps))``: stop where ``|grad F(x)|`` is below eps.
 
     The interval's upper end must be below eps^2, twice in a row at the same x with independent
     draws: a run looks many times, and one look in forty would stop too early. The columns

@@ -95,7 +95,7 @@ def check(
     Rows: structures and dtypes, sampler determinism, given against measured mu_g and L_g1, the
     gradient against finite differences of an exactly solved lower level, and for each estimator
     its bias against exact gradients; for `rt_mlmc` and `dl_sgd` also their beta0, K and inverse
-    alone. Biases are relative to the size of the gradient's two terms, |grad_1 f| and the implicit
+    alone. Biases are relative to the size of the gradient's two terms, ``|grad_1 f|`` and the implicit
     one, which does not vanish at a stationary point; a row fails where a 95 % interval lies
     above ``tol``, and is open where it lies on both sides.
 

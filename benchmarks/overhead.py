@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import optax
 from common import interleaved, median, publish
@@ -18,10 +20,10 @@ def run(quick: bool = False) -> None:
     estimator, optimizer = bx.dl_sgd(6, inverse=bx.neumann(40)), optax.sgd(1e-3)
 
     @jax.jit
-    def bare(key, problem, x):  # type: ignore[no-untyped-def]
+    def bare(key: Any, problem: bx.Problem, x: Any) -> Any:
         """The same gradients and SGD steps, nothing else."""
 
-        def step(t, x):  # type: ignore[no-untyped-def]
+        def step(t: Any, x: Any) -> Any:
             grad = estimator.estimate(random.split(random.fold_in(key, t))[0], problem, x, ())[0].grad
             return jax.tree.map(lambda a, g: a - 1e-3 * g, x, grad)
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import random
 from optax import tree
@@ -15,7 +14,7 @@ from bilevelax import trees
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost
 from bilevelax.lower import for_draws
-from bilevelax.newton import cg, direct
+from bilevelax.newton import LinearSolver, cg, direct
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 
 # (key, problem, x, y, xi, r) -> (Lambda_hat r, oracle calls). None for Lambda_hat r means that
@@ -103,35 +102,28 @@ def summed_neumann(N: int | None = None, L: float | None = None, scale: float = 
     return apply
 
 
-def _mean_hessian(problem: Problem, x: X, y: Y, xi: Xi, etas: Eta) -> Callable[[Y], Y]:
-    """r -> the mean of grad^2_22 g r over stacked samples."""
-    each = jax.vmap(lambda eta, r: problem.hess_g(x, y, eta, xi, r), in_axes=(0, None))
-    return lambda r: jax.tree.map(lambda a: jnp.mean(a, axis=0), each(etas, r))
+def _on_samples(n: int, linear: LinearSolver) -> InverseHessian:
+    """``linear`` on the mean Hessian of n samples, linearised once for all its products."""
+
+    def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
+        eta = problem.conditionals(key, xi, n), jnp.full(n, 1 / n)
+        solution, products = linear(problem.weighted().linear_hess_g(x, y, eta, xi), r)
+        return solution, Cost(eta=n, hess_g=n * products)
+
+    return apply
 
 
 def conjugate_gradient(n: int = 32, steps: int = 10) -> InverseHessian:
     """At most ``steps`` of CG on the mean Hessian of n samples: no L_g1, bias O(1/n), none where g has no noise."""
     require_integer("n", "conjugate_gradient", n, 1)
     require_integer("steps", "conjugate_gradient", steps, 1)
-
-    def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
-        hessian = _mean_hessian(problem, x, y, xi, problem.conditionals(key, xi, n))
-        solution, products = cg(steps)(hessian, r)
-        return solution, Cost(eta=n, hess_g=n * products)
-
-    return apply
+    return _on_samples(n, cg(steps))
 
 
 def dense(n: int = 32) -> InverseHessian:
     """The mean Hessian of n samples as a matrix, solved directly: for small d_y and for tests."""
     require_integer("n", "dense", n, 1)
-
-    def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
-        hessian = _mean_hessian(problem, x, y, xi, problem.conditionals(key, xi, n))
-        solution, products = direct()(hessian, r)
-        return solution, Cost(eta=n, hess_g=n * products)
-
-    return apply
+    return _on_samples(n, direct())
 
 
 def none() -> InverseHessian:

@@ -28,7 +28,7 @@ from bilevelax.respond import Evaluation, evaluate, respond
 from bilevelax.schedules import sqrt_then_linear
 from bilevelax.special_cases import conditional_stochastic, stochastic, stochastic_bilevel
 from bilevelax.stored import from_arrays
-from bilevelax.warm_start import warm_saa
+from bilevelax.warm_start import warm_regression, warm_started, warm_table
 
 __all__ = [
     "Certificate",
@@ -83,5 +83,7 @@ __all__ = [
     "stochastic_bilevel",
     "summed_neumann",
     "tune",
-    "warm_saa",
+    "warm_regression",
+    "warm_started",
+    "warm_table",
 ]

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from bilevelax.problem import Key, Problem, PyTree, X
+from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
 
 Count = Any  # an int, or a traced int32
 State = Any
@@ -47,6 +48,12 @@ class Estimate(NamedTuple):
     grad: PyTree
     cost: Cost
     aux: dict[str, Any]  # recorded, never read by the loop
+    visits: tuple[Xi, Y] | tuple[()] = ()  # contexts met and the answers found there, stacked; for `warm_started`
+
+
+def visit(xi: Xi, y: Y) -> tuple[Xi, Y]:
+    """One context and the answer found there, as `Estimate.visits` wants it."""
+    return jax.tree.map(lambda a: jnp.asarray(a)[None], (xi, y))
 
 
 class Levels(NamedTuple):

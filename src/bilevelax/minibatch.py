@@ -64,6 +64,7 @@ def mean(estimates: Estimate) -> Estimate:
         grad=jax.tree.map(average, estimates.grad),
         cost=jax.tree.map(lambda a: jnp.sum(a, axis=0), estimates.cost),
         aux=jax.tree.map(average, estimates.aux),
+        visits=jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), estimates.visits),
     )
 
 

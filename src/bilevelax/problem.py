@@ -41,8 +41,9 @@ SIGNATURES = {
     "init_y": ("x", "xi"),
     "context_at": ("i", "data"),
     "support": ("xi", "data"),
+    "guess": ("x", "xi", "data"),
 }
-OPTIONAL = ("context_at", "support")
+OPTIONAL = ("context_at", "support", "guess")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -90,7 +91,9 @@ class Problem:
         context_at: ``(i, data) -> xi``, context number i of these.
         support: ``(xi, data) -> (etas, weights)``, all outcomes of a context, stacked, and their
             probabilities, where P_{eta|xi} is a stored finite set (padding has weight 0). It makes
-            `respond` exact and allows ``saa(n="all")`` and ``antithetic_mlmc(levels="all")``.
+            `respond` exact and allows ``saa(n="all")`` and ``antithetic_mlmc(exact_top=True)``.
+        guess: ``(x, xi, data) -> y``, where `saa` and `antithetic_mlmc` start their solves instead
+            of ``init_y``; it changes their cost, not their mean. `warm_started` learns one.
     """
 
     f: Callable[[X, Y, Eta, Xi], jax.Array] = static()
@@ -106,6 +109,7 @@ class Problem:
     n_contexts: int | None = static(default=None)
     context_at: Callable[[Any, PyTree], Xi] | None = static(default=None)
     support: Callable[[Xi, PyTree], tuple[Eta, jax.Array]] | None = static(default=None)
+    guess: Callable[[X, Xi, PyTree], Y] | None = static(default=None)
 
     def __post_init__(self) -> None:
         for name in SIGNATURES:
@@ -153,6 +157,17 @@ class Problem:
     def start(self, x: X, xi: Xi) -> Y:
         """y_1^0, with the dtypes that a compiled loop can carry."""
         return jax.tree.map(lambda a: jnp.asarray(a, dtype=jnp.result_type(a)), self.init_y(x, xi))
+
+    def carrying(self, extra: PyTree) -> Problem:
+        """The same problem with ``data = (data, extra)``."""
+
+        def own(function: Callable[..., Any] | None) -> Any:
+            return None if function is None else lambda *args: function(*args[:-1], args[-1][0])
+
+        readers = ("sample_context", "sample_conditional", "context_at", "support", "guess")
+        return dataclasses.replace(
+            self, data=(self.data, extra), **{name: own(getattr(self, name)) for name in readers}
+        )
 
     def averaged(self, n: int) -> Problem:
         """The same problem whose ``eta`` is a stack of n draws and whose losses are means over it."""

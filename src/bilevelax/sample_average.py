@@ -12,7 +12,7 @@ from optax import tree
 
 from bilevelax.errors import require_integer, require_positive
 from bilevelax.estimate import Cost, Count
-from bilevelax.newton import LinearSolver, Product, Solution, cg, direct_or_cg, newton
+from bilevelax.newton import LinearSolver, Product, Solution, cg, default_tol, direct_or_cg, newton
 from bilevelax.problem import Eta, Problem, PyTree, X, Xi, Y
 
 
@@ -104,6 +104,24 @@ def respond_on(average: Average, y: Y, solver: Solver, linear: LinearSolver, goa
     calls = Cost(grad_f=1, grad_g=solution.gradients, hess_g=solution.products + products, cross_g=1)
     cost = jax.tree.map(lambda a: jnp.asarray(a, jnp.int32), calls.times(average.size))
     return Response(grad, solution, cost)
+
+
+def respond_from_start(
+    average: Average, problem: Problem, x: X, xi: Xi, solver: Solver, linear: LinearSolver
+) -> Response:
+    """`respond_on` from ``init_y``, or from the problem's ``guess`` where it has one and it is finite.
+
+    A guess is solved to the gradient norm that a start from ``init_y`` would have been: it changes the
+    cost, not the answer.
+    """
+    cold = problem.start(x, xi)
+    if problem.guess is None:
+        return respond_on(average, cold, solver, linear)
+    guess = problem.guess(x, xi, problem.data)
+    y = jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(new), new, old), guess, cold)
+    norm = tree.norm(average.grad_g(cold))
+    response = respond_on(average, y, solver, linear, default_tol(norm.dtype) * norm)
+    return response._replace(cost=response.cost + Cost(grad_g=average.size))
 
 
 def newton_cg(

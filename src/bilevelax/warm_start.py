@@ -1,70 +1,161 @@
-"""Sample-average gradients whose solves start where the last one of their context ended."""
+"""Solves that start near where earlier ones of like contexts ended."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import random
+from jax.flatten_util import ravel_pytree
 from optax import tree
 
-from bilevelax.errors import require_choice, require_integer
-from bilevelax.estimate import Cost, Estimate, Estimator, State
-from bilevelax.estimators.saa import F_SAMPLES, sample_average
-from bilevelax.minibatch import mean
-from bilevelax.newton import LinearSolver, default_tol, direct_or_cg
-from bilevelax.problem import Key, Problem, X, Y
-from bilevelax.sample_average import Solver, newton_solver, respond_on
+from bilevelax.errors import require_positive
+from bilevelax.estimate import Estimate, Estimator, State
+from bilevelax.problem import Key, Problem, X, Xi, Y
+
+PAIRS = 16  # largest context whose products of coordinates are among the default features
 
 
-def warm_saa(
-    m: int = 32,
-    n: int | str = 32,
-    solver: Solver | None = None,
-    linear_solver: LinearSolver | None = None,
-    f_samples: str = "same",
-) -> Estimator:
-    """The mean of m `saa` estimates, with a table of y for each of finitely many contexts as its state.
+class Memory(NamedTuple):
+    """What is remembered of the contexts visited so far, and how it is used."""
 
-    Every solve reaches the same gradient norm, set by a cold start, wherever it begins: the
-    table changes the cost, not the mean. It pays where y moves little between visits, as with
-    ``n="all"`` or many samples. It keeps state, so it has its own batch size m instead of `minibatch`.
+    prepare: Callable[[Problem], Problem]  # the problem whose contexts can be looked up
+    init: Callable[[Problem, X], State]
+    recall: Callable[[State, Xi, Y], Y]  # a guess of y*(x; xi), given y_1^0 there
+    learn: Callable[[State, Xi, Y, Y], State]  # from stacked contexts, answers and starting points
+
+
+def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimator:
+    """``estimator`` with solves that start from a guess learnt on the way.
+
+    Every solve reaches the gradient norm that it would have reached from ``init_y``: the guess
+    changes the cost, not the mean. It pays where answers move little between outer steps.
 
     Args:
-        m: contexts of a step, drawn with replacement from those of the problem.
-        n, solver, linear_solver, f_samples: as in `saa`.
+        estimator: a `saa` or `antithetic_mlmc`, as a rule in a `minibatch`.
+        memory: `warm_table` or `warm_regression`; by default a table where contexts are numbered.
     """
-    require_integer("m", "warm_saa", m, 1)
-    if n != "all":
-        require_integer("n", "warm_saa", n, 1)
-    require_choice("f_samples", "warm_saa", f_samples, F_SAMPLES)
-    solver = solver or newton_solver()
-    linear_solver = linear_solver or direct_or_cg()
+
+    def of(problem: Problem) -> Memory:
+        return memory or (warm_regression() if problem.n_contexts is None else warm_table())
 
     def init(problem: Problem, x: X) -> State:
-        rows = jnp.arange(_contexts(problem), dtype=jnp.int32)
+        memory = of(problem)
+        return memory.init(memory.prepare(problem), x)
+
+    def estimate(key: Key, problem: Problem, x: X, state: State) -> tuple[Estimate, State]:
+        memory = of(problem)
+        known = memory.prepare(problem)
+        guess = lambda x, xi, data: memory.recall(data[1], xi, known.start(x, xi))
+        warm = dataclasses.replace(known.carrying(state), guess=guess)
+        found, _ = estimator.estimate(key, warm, x, estimator.init(warm, x))
+        if not found.visits:
+            raise ValueError("`estimator` of warm_started must solve the lower level: saa or antithetic_mlmc.")
+        xis, ys = found.visits
+        starts = jax.vmap(partial(known.start, x))(xis)
+        return found._replace(visits=()), memory.learn(state, xis, ys, starts)
+
+    return Estimator(init, estimate, settings=estimator.settings)
+
+
+def warm_table() -> Memory:
+    """The last answer of each of finitely many contexts."""
+
+    def init(problem: Problem, x: X) -> State:
+        rows = jnp.arange(problem.n_contexts, dtype=jnp.int32)
         return jax.vmap(lambda i: problem.start(x, problem.nth_context(i)))(rows)
 
-    def one(key: Key, i: jax.Array, y: Y, problem: Problem, x: X) -> tuple[Estimate, Y]:
-        xi = problem.nth_context(i)
-        average, drawn = sample_average(key, problem, x, xi, n, f_samples)
-        cold = tree.norm(average.grad_g(problem.start(x, xi)))
-        response = respond_on(average, y, solver, linear_solver, default_tol(cold.dtype) * cold)
-        cost = drawn + response.cost + Cost(grad_g=average.size)
-        aux = {"lower_grad_norm": response.solution.grad_norm, "newton_steps": response.solution.iterations}
-        return Estimate(response.grad, cost, aux), response.solution.y
+    def learn(state: State, xis: Xi, ys: Y, starts: Y) -> State:
+        return jax.tree.map(lambda a, new: a.at[xis[0]].set(new), state, ys)
 
-    def estimate(key: Key, problem: Problem, x: X, table: State) -> tuple[Estimate, State]:
-        key_xi, key_y = random.split(key)
-        rows = random.randint(key_xi, (m,), 0, _contexts(problem), jnp.int32)
-        keys = jax.vmap(lambda j: random.fold_in(key_y, j))(jnp.arange(m))
-        ys = jax.tree.map(lambda a: a[rows], table)
-        estimates, ys = jax.vmap(lambda key, i, y: one(key, i, y, problem, x))(keys, rows, ys)
-        return mean(estimates), jax.tree.map(lambda a, new: a.at[rows].set(new), table, ys)
-
-    return Estimator(init, estimate)
+    return Memory(
+        prepare=_numbered,
+        init=init,
+        recall=lambda state, xi, start: jax.tree.map(lambda a: a[xi[0]], state),
+        learn=learn,
+    )
 
 
-def _contexts(problem: Problem) -> int:
-    if problem.n_contexts is None:
-        raise ValueError("warm_saa needs finitely many contexts: Problem(..., n_contexts=..., context_at=...).")
-    return problem.n_contexts
+def _numbered(problem: Problem) -> Problem:
+    """The same problem whose contexts are pairs (number, xi)."""
+    n, at = problem.n_contexts, problem.context_at
+    if n is None or at is None:
+        raise ValueError(
+            "warm_table needs finitely many contexts: Problem(..., n_contexts=..., context_at=...). "
+            "Otherwise use warm_regression."
+        )
+
+    def inner(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+        return lambda *args: function(*args[:place], args[place][1], *args[place + 1 :])
+
+    numbered = lambda i, data: (jnp.asarray(i, jnp.int32), at(i, data))
+    return dataclasses.replace(
+        problem,
+        f=inner(problem.f, 3),
+        g=inner(problem.g, 3),
+        sample_context=lambda key, data: numbered(random.randint(key, (), 0, n, jnp.int32), data),
+        context_at=numbered,
+        sample_conditional=inner(problem.sample_conditional, 1),
+        support=None if problem.support is None else inner(problem.support, 0),
+        init_y=inner(problem.init_y, 1),
+    )
+
+
+class Fit(NamedTuple):
+    """Discounted normal equations of y - y_1^0 on features of xi, and their solution."""
+
+    gram: jax.Array  # (p, p)
+    moments: jax.Array  # (p, d_y)
+    weights: jax.Array  # (p, d_y)
+
+
+def warm_regression(
+    features: Callable[[Xi], jax.Array] | None = None, forgetting: float = 0.9, ridge: float = 1e-6
+) -> Memory:
+    """Least squares of y*(x; xi) - y_1^0 on features of xi, for contexts that never come back.
+
+    Args:
+        features: ``xi -> vector`` of basis functions; by default 1, the coordinates of xi and, up to
+            16 of these, their products.
+        forgetting: what a step leaves of the weight of earlier visits, which belong to an earlier x.
+        ridge: relative to the mean square of the features.
+    """
+    features = features or _polynomial
+    require_positive("ridge", "warm_regression", ridge)
+    if not 0 < forgetting <= 1:
+        raise ValueError(f"`forgetting` of warm_regression must lie in (0, 1]. Got {forgetting!r}.")
+
+    def init(problem: Problem, x: X) -> State:
+        xi = jax.eval_shape(problem.context, random.key(0))
+        p = jax.eval_shape(features, xi).shape[0]
+        y = ravel_pytree(jax.tree.map(jnp.zeros_like, jax.eval_shape(partial(problem.start, x), xi)))[0]
+        zero = jnp.zeros((p, y.size), y.dtype)
+        return Fit(jnp.zeros((p, p), y.dtype), zero, zero)
+
+    def recall(state: Fit, xi: Xi, start: Y) -> Y:
+        flat, unravel = ravel_pytree(start)
+        return unravel(flat + features(xi).astype(flat.dtype) @ state.weights)
+
+    def learn(state: Fit, xis: Xi, ys: Y, starts: Y) -> Fit:
+        rows = jax.vmap(lambda y: ravel_pytree(y)[0])(tree.sub(ys, starts))
+        phi = jax.vmap(features)(xis).astype(rows.dtype)
+        gram = forgetting * state.gram + phi.T @ phi
+        moments = forgetting * state.moments + phi.T @ rows
+        shift = ridge * jnp.trace(gram) / len(gram)
+        weights = jnp.linalg.solve(gram + shift * jnp.eye(len(gram), dtype=gram.dtype), moments)
+        return Fit(gram, moments, weights)
+
+    return Memory(lambda problem: problem, init, recall, learn)
+
+
+def _polynomial(xi: Xi) -> jax.Array:
+    """1, the coordinates of xi, and their products where they are few."""
+    floats = [a.astype(float) for a in map(jnp.asarray, jax.tree.leaves(xi)) if jnp.issubdtype(a.dtype, jnp.number)]
+    z: Any = ravel_pytree(floats)[0]
+    i, j = jnp.triu_indices(z.size)
+    products = [z[i] * z[j]] if z.size <= PAIRS else []
+    return jnp.concatenate([jnp.ones(1, z.dtype), z, *products])

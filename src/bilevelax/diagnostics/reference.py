@@ -118,21 +118,13 @@ def only_contexts(problem: Problem, contexts: Xi) -> Problem:
     M = jax.tree.leaves(contexts)[0].shape[0] if jax.tree.leaves(contexts) else 1
     if problem.n_contexts is not None and problem.n_contexts <= M:
         return problem
-    conditional, support = problem.sample_conditional, problem.support
 
     def context_at(i: Any, data: tuple[PyTree, Xi]) -> Xi:
         return jax.tree.map(lambda a: a[i], data[1])
 
-    def all_outcomes(xi: Xi, data: tuple[PyTree, Xi]) -> tuple[Eta, jax.Array]:
-        assert support is not None
-        return support(xi, data[0])
-
     return dataclasses.replace(
-        problem,
-        data=(problem.data, contexts),
+        problem.carrying(contexts),
         sample_context=lambda key, data: context_at(random.randint(key, (), 0, M), data),
-        sample_conditional=lambda key, xi, data: conditional(key, xi, data[0]),
-        support=None if support is None else all_outcomes,
         n_contexts=M,
         context_at=context_at,
     )

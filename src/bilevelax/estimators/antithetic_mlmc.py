@@ -13,11 +13,11 @@ from jax import lax, random
 from bilevelax import trees
 from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
 from bilevelax.errors import require_choice, require_integer, require_positive
-from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
+from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless, visit
 from bilevelax.estimators.saa import F_SAMPLES
 from bilevelax.newton import LinearSolver, direct_or_cg
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
-from bilevelax.sample_average import Response, Solver, newton_solver, respond_on
+from bilevelax.sample_average import Average, Response, Solver, newton_solver, respond_from_start, respond_on
 
 MOST = 30  # sample numbers stay below 2^30; an untruncated level beyond that has probability below 1e-12
 
@@ -74,13 +74,10 @@ def _size(level: Any, draws: Draws, settings: Settings) -> tuple[Any, int | None
     return jnp.where(top, draws.total, jnp.minimum(size, draws.total)), bound
 
 
-def _phi(
-    samples: Range, pair: Pair, problem: Problem, x: X, xi: Xi, y: Y, settings: Settings, goal: Any = None
-) -> Response:
-    """The exact hypergradient of the problem on a range of samples, solved from y."""
+def _average(samples: Range, pair: Pair, problem: Problem, x: X, xi: Xi, settings: Settings) -> Average:
+    """The problem on a range of samples, whose exact hypergradient is Phi."""
     of_g, of_f = (average_of(draws, problem, x, xi, samples, settings.n0) for draws in pair)
-    average = of_g if settings.f_samples == "same" else of_g._replace(grad_f=of_f.grad_f)
-    return respond_on(average, y, settings.solver, settings.linear, goal)
+    return of_g if settings.f_samples == "same" else of_g._replace(grad_f=of_f.grad_f)
 
 
 def _drawn(size: Any, settings: Settings) -> Cost:
@@ -103,10 +100,12 @@ def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
     xi = problem.context(key_xi)
     pair = _pair(key_0, problem, xi, settings)
     size, bound = _size(0, pair[0], settings)
-    response = _phi(Range(0, size, bound), pair, problem, x, xi, problem.start(x, xi), settings)
-    aux = {"level": jnp.zeros((), jnp.int32), "lower_grad_norm": response.solution.grad_norm}
+    average = _average(Range(0, size, bound), pair, problem, x, xi, settings)
+    response = respond_from_start(average, problem, x, xi, settings.solver, settings.linear)
+    y, *_ = solution = response.solution
+    aux = {"level": jnp.zeros((), jnp.int32), "lower_grad_norm": solution.grad_norm}
     cost = Cost(xi=1) + _drawn(size, settings) + response.cost
-    return Base(Estimate(response.grad, cost, aux), key_delta, xi, response.solution.y, response.solution.goal)
+    return Base(Estimate(response.grad, cost, aux, visit(xi, y)), key_delta, xi, y, solution.goal)
 
 
 def difference(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:
@@ -119,7 +118,8 @@ def difference(level: Any, base: Base, pair: Pair, problem: Problem, x: X, setti
     half, half_bound = _size(level - 1, pair[0], settings)
 
     def phi(start: Any, size: Any, bound: int | None, y: Y) -> Response:
-        return _phi(Range(start, size, bound), pair, problem, x, base.xi, y, settings, base.goal)
+        average = _average(Range(start, size, bound), pair, problem, x, base.xi, settings)
+        return respond_on(average, y, settings.solver, settings.linear, base.goal)
 
     starts = jnp.stack([jnp.zeros((), jnp.int32), jnp.asarray(size - half, jnp.int32)])
     if bound is not None:
@@ -145,7 +145,9 @@ def _corrected(level: Any, base: Base, pair: Pair, problem: Problem, x: X, setti
     grad, cost = difference(level, base, pair, problem, x, settings)
     weight = 1 / jnp.asarray(settings.probabilities, dtype=float)[level]
     aux = {**base.estimate.aux, "level": jnp.asarray(level, jnp.int32)}
-    return Estimate(trees.add_scale(base.estimate.grad, weight, grad), base.estimate.cost + cost, aux)
+    return base.estimate._replace(
+        grad=trees.add_scale(base.estimate.grad, weight, grad), cost=base.estimate.cost + cost, aux=aux
+    )
 
 
 def _at_traced_level(level: jax.Array, base: Base, problem: Problem, x: X, settings: Settings) -> Estimate:

@@ -9,10 +9,10 @@ from jax import random
 
 from bilevelax.draws import Range, average_of, with_replacement
 from bilevelax.errors import require_choice, require_integer
-from bilevelax.estimate import Cost, Estimate, Estimator, stateless
+from bilevelax.estimate import Cost, Estimate, Estimator, stateless, visit
 from bilevelax.newton import LinearSolver, direct_or_cg
 from bilevelax.problem import Key, Problem, X, Xi
-from bilevelax.sample_average import Average, Solver, newton_solver, of_stack, respond_on
+from bilevelax.sample_average import Average, Solver, newton_solver, of_stack, respond_from_start
 
 F_SAMPLES = ("same", "fresh")
 
@@ -66,7 +66,8 @@ def saa(
         key_xi, key_y = random.split(key)
         xi = problem.context(key_xi)
         average, drawn = sample_average(key_y, problem, x, xi, n, f_samples)
-        response = respond_on(average, problem.start(x, xi), solver, linear_solver)
-        return Estimate(response.grad, drawn + response.cost, {"lower_grad_norm": response.solution.grad_norm})
+        response = respond_from_start(average, problem, x, xi, solver, linear_solver)
+        aux = {"lower_grad_norm": response.solution.grad_norm, "newton_steps": response.solution.iterations}
+        return Estimate(response.grad, drawn + response.cost, aux, visit(xi, response.solution.y))
 
     return stateless(estimate)

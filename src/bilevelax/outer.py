@@ -16,6 +16,7 @@ from jax import lax, random
 from optax import tree
 
 from bilevelax import trees
+from bilevelax.diagnostics.along import diagnosis
 from bilevelax.diagnostics.certify import StopWhen
 from bilevelax.diagnostics.tune import tune
 from bilevelax.errors import RunStopped, require_choice, require_integer, require_key
@@ -28,7 +29,7 @@ from bilevelax.validate import as_arrays, check_shapes
 Metrics = Callable[[X], dict[str, float]]
 Callback = Callable[[Row, X], None]
 
-ROLE_STOP, ROLE_TUNE = 2**31, 2**31 + 1  # beyond every t: steps are addressed by (key, t)
+ROLE_STOP, ROLE_TUNE, ROLE_DIAGNOSE = 2**31, 2**31 + 1, 2**31 + 2  # beyond every t: steps are addressed by (key, t)
 
 
 class Carry(NamedTuple):
@@ -145,6 +146,7 @@ def minimize(
     metrics: Metrics | None = None,
     callbacks: Iterable[Callback] = (),
     stop_when: StopWhen | None = None,
+    diagnose: int = 0,
     progress: bool | None = None,
 ) -> Result:
     """Minimise F from x1 by T steps of an optax optimizer on estimated gradients (Algorithm 2).
@@ -166,6 +168,9 @@ def minimize(
         callbacks: called after each chunk.
         stop_when: ``(problem, x, key) -> (stop?, dict of columns)``, e.g. ``certified(eps)``; asked at x1
             and after each chunk, where its values become columns of the history.
+        diagnose: every that many chunks, and at x1, measure the estimator's bias, variance and time where
+            the run stands, and certify |grad F|^2; the columns are those of `diagnostics.along.diagnosis`.
+            0: never.
         progress: show a progress bar; by default if the output is a terminal or a notebook.
 
     Raises:
@@ -174,6 +179,7 @@ def minimize(
     require_key("minimize", key)
     require_integer("T", "minimize", T, 1)
     require_integer("every", "minimize", every, 1)
+    require_integer("diagnose", "minimize", diagnose, 0)
     x1 = as_arrays("x1", "minimize", x1)
     check_shapes(problem, x1)
     manifest = {"T": T, "every": every, "key": np.asarray(random.key_data(key)).tolist()}
@@ -181,7 +187,7 @@ def minimize(
         require_choice("estimator", "minimize", estimator, ("auto",))
         tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE))
         estimator, manifest["tuning"] = tuned.estimator, tuned.asdict()
-    run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when)
+    run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose)
     run.begin(x1, manifest)
     with Progress(T, enabled=progress) as bar:
         while run.t < T and not run.stopped:
@@ -204,6 +210,7 @@ class Run:
         every: int,
         metrics: Metrics | None,
         stop_when: StopWhen | None = None,
+        diagnose: int = 0,
     ) -> None:
         self.chunk = partial(chunk, problem, key=key, estimator=estimator, optimizer=optimizer, every=every)
         self.first = partial(initial_carry, problem, estimator, optimizer)
@@ -211,6 +218,9 @@ class Run:
         self.metrics = metrics
         self.ask = partial(stop_when, problem) if stop_when else None
         self.key_stop = random.fold_in(key, ROLE_STOP)
+        self.diagnose = diagnose
+        self.diagnosis = partial(diagnosis(estimator), problem)
+        self.key_diagnose = random.fold_in(key, ROLE_DIAGNOSE)
         self.stopped = False
 
     def begin(self, x1: X, manifest: dict[str, Any]) -> None:
@@ -260,6 +270,8 @@ class Run:
                     self.result(),
                 )
             row[name] = float(value)
+        if self.diagnose and len(self.history) % self.diagnose == 0:
+            row |= self.diagnosis(self.carry.x, random.fold_in(self.key_diagnose, self.t))
         if self.ask:
             self.stopped, columns = self.ask(self.carry.x, random.fold_in(self.key_stop, self.t))
             row |= columns

@@ -83,8 +83,7 @@ def certify(
     _require_level("certify", level)
     x = as_arrays("x", "certify", x)
     check_shapes(problem, x)
-    each = -(-n // BATCHES)
-    return _certify(problem, x, key, minibatch(estimator or unbiased(problem), each), each, level, estimator is None)
+    return certifier(n, estimator, level)(problem, x, key)
 
 
 def _certify(problem: Problem, x: X, key: Key, batched: Estimator, each: int, level: float, exact: bool) -> Certificate:
@@ -101,6 +100,22 @@ def _require_level(owner: str, level: float) -> None:
         raise ValueError(f"`level` of {owner} must lie between 0 and 1. Got {level!r}.")
 
 
+def certifier(
+    n: int = 1024, estimator: Estimator | None = None, level: float = 0.95
+) -> Callable[[Problem, X, Key], Certificate]:
+    """`certify` for many looks: its estimator is made, and so compiled, once."""
+    each = -(-n // BATCHES)
+    made: dict[bool, Estimator] = {}
+
+    def look(problem: Problem, x: X, key: Key) -> Certificate:
+        known = problem.support is not None
+        if known not in made:
+            made[known] = minibatch(estimator or unbiased(problem), each)
+        return _certify(problem, x, key, made[known], each, level, estimator is None)
+
+    return look
+
+
 def certified(eps: float, n: int = 1024, estimator: Estimator | None = None, level: float = 0.95) -> StopWhen:
     """A rule for ``minimize(..., stop_when=certified(eps))``: stop where ``|grad F(x)|`` is below eps.
 
@@ -115,14 +130,7 @@ def certified(eps: float, n: int = 1024, estimator: Estimator | None = None, lev
     require_positive("eps", "certified", eps)
     require_integer("n", "certified", n, BATCHES)
     _require_level("certified", level)
-    each = -(-n // BATCHES)
-    made: dict[bool, Estimator] = {}  # one estimator for all looks: it is compiled once
-
-    def look(problem: Problem, x: X, key: Key) -> Certificate:
-        known = problem.support is not None
-        if known not in made:
-            made[known] = minibatch(estimator or unbiased(problem), each)
-        return _certify(problem, x, key, made[known], each, level, estimator is None)
+    look = certifier(n, estimator, level)
 
     def stop_when(problem: Problem, x: X, key: Key) -> tuple[bool, dict[str, float]]:
         first = look(problem, x, random.fold_in(key, 0))

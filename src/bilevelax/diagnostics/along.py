@@ -1,0 +1,66 @@
+"""How good is the estimator where the run stands? Columns for the history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+from jax import random
+
+from bilevelax.diagnostics.certify import batch_means, certifier
+from bilevelax.diagnostics.check import relative_bias
+from bilevelax.diagnostics.reference import flat_rows, only_contexts, reference
+from bilevelax.estimate import Estimator
+from bilevelax.problem import Key, Problem, PyTree, X, Xi
+
+CALLS = 32  # of the estimator, behind its bias and variance
+REFERENCE = {"contexts": 32, "samples": 256}
+
+
+@partial(jax.jit, static_argnames=("estimator",))
+def _calls(key: Key, problem: Problem, x: X, contexts: Xi, estimator: Estimator) -> PyTree:
+    few = only_contexts(problem, contexts)
+    return batch_means(key, few, x, estimator=estimator, batches=CALLS)
+
+
+def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, float]]:
+    """``(problem, x, key) ->`` columns that tell what the estimator's gradients are worth at x.
+
+    ``bias``, ``bias_low`` and ``bias_high``: relative to the size of the gradient's terms, with a
+    95 % interval, against exact gradients of 32 contexts; ``variance``: of one call, the trace of
+    its covariance over these contexts; ``call_seconds``: of one call; ``grad2``, ``grad2_low`` and
+    ``grad2_high``: a certificate of |grad F(x)|^2 by the unbiased estimator (see `certify`).
+    """
+    look = certifier()
+
+    def columns(problem: Problem, x: X, key: Key) -> dict[str, float]:
+        _require_stateless(estimator, problem, x)
+        exact = reference(random.fold_in(key, 0), problem, x, **REFERENCE)
+        measure = lambda i: _calls(random.fold_in(key, i), problem, x, exact.contexts, estimator)
+        jax.block_until_ready(measure(1))  # compiles the first time
+        started = time.perf_counter()
+        rows = flat_rows(jax.block_until_ready(measure(2)))
+        seconds = (time.perf_counter() - started) / CALLS
+        bias = relative_bias(rows - exact.grad, exact.scale, exact.stderr)
+        proof = look(problem, x, random.fold_in(key, 3))
+        found = {
+            "bias": bias.estimate,
+            "bias_low": bias.low,
+            "bias_high": bias.high,
+            "variance": rows.var(0, ddof=1).sum(),
+            "call_seconds": seconds,
+            "grad2": proof.estimate,
+            "grad2_low": proof.low,
+            "grad2_high": proof.high,
+        }
+        return {name: float(value) for name, value in found.items()}
+
+    return columns
+
+
+def _require_stateless(estimator: Estimator, problem: Problem, x: X) -> None:
+    if any(np.size(leaf) for leaf in jax.tree.leaves(estimator.init(problem, x))):
+        raise ValueError("`diagnose` of minimize needs an estimator that keeps no state between calls. This one does.")

@@ -1,9 +1,11 @@
 """Time x variance and bias of RT-MLMC, saa and antithetic_mlmc: softmax, newsvendor, continuous contexts.
 
-Every estimator averages 64 contexts a call. The reference gradient is the mean of untruncated,
-hence unbiased, antithetic estimates. ``bias`` is relative to its norm, with the noise of both
-means taken out (so it may come out as 0); ``error in 1 s`` is bias^2 + variance at the number of
-calls that one second allows, which is what an outer step pays for.
+Every estimator averages 64 contexts a call. The gradient that they are held against is exact where
+all outcomes are known, else the mean of untruncated, hence unbiased, antithetic estimates. ``bias`` is
+relative to its norm, with the noise of both means taken out (so it may come out as 0); ``error in
+1 s`` is bias^2 + variance at the number of calls that one second allows, which is what an outer step
+pays for, and ``100 s`` what a certificate or a last, long step would; ``/ best antithetic`` divides by the
+best of the antithetic rows.
 """
 
 from __future__ import annotations
@@ -20,20 +22,46 @@ from problems import leader_follower, meta, newsvendor
 
 import bilevelax as bx
 from bilevelax.applications import Application, meta_learning
+from bilevelax.diagnostics.reference import reference
 
 M = 64
 
 
+class Setting(NamedTuple):
+    """One way to run RT-MLMC."""
+
+    K: int
+    batch: int = 1  # samples averaged in every draw, of EpochSGD and of the hypergradient
+    summed: bool = False  # the Neumann series summed instead of one random product
+    N: int | None = None  # terms of the series, by default from mu_g and L_g1
+    beta0: float | None = None  # by default 1 / mu_g
+    mode: str = "stratified"
+
+    def estimator(self) -> bx.Estimator:
+        inverse = bx.summed_neumann(self.N) if self.summed else bx.neumann(self.N)
+        return bx.rt_mlmc(self.K, bx.epoch_sgd(self.beta0, batch=self.batch), inverse, batch=self.batch)
+
+    def __str__(self) -> str:
+        given = [
+            f"{name}={value}" for name, value in self._asdict().items() if value != Setting._field_defaults.get(name)
+        ]
+        return f"rt_mlmc {', '.join(given)}"
+
+
+# tuned one argument after another, each from the best so far: (argument, values to try)
+SEARCH = (("batch", (16, 64)), ("summed", (True,)), ("K", (5,)), ("N", (20,)), ("mode", ("shared",)))
+
+
 class Effort(NamedTuple):
-    K: int  # of RT-MLMC with single samples
+    single: Setting  # RT-MLMC with single samples, as in the paper
     rounds: int  # timed calls
     calls: int  # of which bias and variance are estimated
     pilot: int  # calls of each candidate when RT-MLMC is tuned
-    candidates: tuple[tuple[int, int], ...]  # (K, samples averaged in every draw)
+    search: tuple[tuple[str, tuple[Any, ...]], ...]
 
 
-QUICK = Effort(3, 3, 20, 10, ((3, 16),))
-FULL = Effort(8, 40, 400, 60, ((5, 4), (5, 16), (5, 64), (7, 4), (7, 16), (7, 64)))
+QUICK = Effort(Setting(3), 3, 20, 10, (("batch", (16,)),))
+FULL = Effort(Setting(8), 20, 150, 40, SEARCH)
 
 
 class Sample(NamedTuple):
@@ -55,6 +83,22 @@ class Sample(NamedTuple):
         return float(squares.std(ddof=1) / np.sqrt(len(squares)))
 
 
+class Truth(NamedTuple):
+    """grad F(x1) and the variance of this value, zero where it is exact."""
+
+    grad: np.ndarray
+    noise: float
+
+
+def truth(app: Application, n0: int, calls: int) -> Truth:
+    """On all outcomes of all contexts where they are known, else the mean of estimates without bias."""
+    problem = app.problem
+    if problem.n_contexts is not None and problem.support is not None:
+        return Truth(reference(random.key(0), problem, app.x1, problem.n_contexts, 0).grad, 0.0)
+    found = compiled(app, bx.antithetic_mlmc(4 * n0, levels=None)).sample(calls, 2)
+    return Truth(found.mean, found.variance / calls)
+
+
 class Compiled(NamedTuple):
     """An estimator compiled once, for timing and sampling alike."""
 
@@ -68,13 +112,9 @@ class Compiled(NamedTuple):
         return Sample(np.stack([np.asarray(self(seed * 1_000_000 + i), np.float64) for i in range(n)]))
 
 
-def compiled(app: Application, estimator: bx.Estimator) -> Compiled:
-    batch = bx.minibatch(estimator, M)
+def compiled(app: Application, estimator: bx.Estimator, mode: str = "stratified") -> Compiled:
+    batch = bx.minibatch(estimator, M, mode)
     return Compiled(jax.jit(lambda key, problem, x: ravel_pytree(batch.estimate(key, problem, x, ())[0].grad)[0]), app)
-
-
-def rt_mlmc(K: int, size: int) -> bx.Estimator:
-    return bx.rt_mlmc(K, lower=bx.epoch_sgd(batch=size), batch=size)
 
 
 def milliseconds(calls: dict[str, Compiled], rounds: int) -> dict[str, list[float]]:
@@ -82,41 +122,51 @@ def milliseconds(calls: dict[str, Compiled], rounds: int) -> dict[str, list[floa
     return {name: [1e3 * s for s in seconds] for name, seconds in interleaved(calls, rounds).items()}
 
 
-def tuned_rt_mlmc(app: Application, effort: Effort) -> tuple[str, Compiled]:
-    """The candidate of least time x variance."""
-    candidates = {f"rt_mlmc K={K}, batches of {size}": compiled(app, rt_mlmc(K, size)) for K, size in effort.candidates}
-    if len(candidates) == 1:
-        return next(iter(candidates.items()))
-    ms = milliseconds(candidates, max(3, effort.rounds // 4))
-    score = {name: median(ms[name]) * call.sample(effort.pilot, 1).variance for name, call in candidates.items()}
-    best = min(score, key=score.__getitem__)
-    return best, candidates[best]
+def tuned_rt_mlmc(app: Application, exact: Truth, effort: Effort) -> tuple[str, Compiled]:
+    """The setting of least error in one second, found by one argument after another."""
+    known: dict[Setting, tuple[float, Compiled]] = {}
+
+    def score(setting: Setting) -> float:
+        if setting not in known:
+            call = compiled(app, setting.estimator(), setting.mode)
+            found = row(call.sample(effort.pilot, 1), exact, milliseconds({"": call}, 5)[""])
+            known[setting] = found["error in 1 s"], call
+        return known[setting][0]
+
+    best = effort.single
+    for name, values in effort.search:
+        best = min([best, *(best._replace(**{name: value}) for value in values)], key=score)
+    return str(best), known[best][1]
 
 
 def compare(name: str, app: Application, n0: int, effort: Effort) -> list[dict[str, Any]]:
-    tuned_name, tuned = tuned_rt_mlmc(app, effort)
+    exact = truth(app, n0, 4 * effort.calls)
+    tuned_name, tuned = tuned_rt_mlmc(app, exact, effort)
     others = {
-        f"rt_mlmc K={effort.K}, single samples": bx.rt_mlmc(effort.K),
+        f"{effort.single}, single samples": effort.single.estimator(),
         f"saa n={n0}": bx.saa(n0),
         f"saa n={4 * n0}": bx.saa(4 * n0),
         f"antithetic n0={n0}, 6 levels": bx.antithetic_mlmc(n0),
+        f"antithetic n0={4 * n0}, 6 levels": bx.antithetic_mlmc(4 * n0),
         f"antithetic n0={n0}, no end": bx.antithetic_mlmc(n0, levels=None),
     }
-    calls = {tuned_name: tuned} | {label: compiled(app, estimator) for label, estimator in others.items()}
+    calls = {f"{tuned_name}, tuned": tuned} | {label: compiled(app, estimator) for label, estimator in others.items()}
     ms = milliseconds(calls, effort.rounds)
-    reference = compiled(app, bx.antithetic_mlmc(4 * n0, levels=None)).sample(effort.calls, 2)
-    norm = float(np.linalg.norm(reference.mean))
-    return [
-        {"problem": name, "estimator": label, **row(call.sample(effort.calls, 3), reference, norm, ms[label])}
+    rows = [
+        {"problem": name, "estimator": label, **row(call.sample(effort.calls, 3), exact, ms[label])}
         for label, call in calls.items()
     ]
+    for column in ("ms x variance", "error in 1 s", "error in 100 s"):
+        ours = min(r[column] for r in rows if r["estimator"].startswith("antithetic"))
+        rows = [{**r, f"{column} / best antithetic": r[column] / ours} for r in rows]
+    return rows
 
 
-def row(found: Sample, reference: Sample, norm: float, ms: list[float]) -> dict[str, Any]:
+def row(found: Sample, exact: Truth, ms: list[float]) -> dict[str, Any]:
     n = len(found.grads)
-    noise = found.variance / n + reference.variance / len(reference.grads)
-    bias2 = max(0.0, float(np.sum((found.mean - reference.mean) ** 2)) - noise)
-    cost = median(ms)
+    noise = found.variance / n + exact.noise
+    bias2 = max(0.0, float(np.sum((found.mean - exact.grad) ** 2)) - noise)
+    norm, cost = float(np.linalg.norm(exact.grad)), median(ms)
     return {
         "ms": cost,
         "+-": float(np.std(ms, ddof=1) / np.sqrt(len(ms))),
@@ -126,6 +176,7 @@ def row(found: Sample, reference: Sample, norm: float, ms: list[float]) -> dict[
         "bias": bias2**0.5 / norm,
         "noise of bias": noise**0.5 / norm,
         "error in 1 s": bias2 + found.variance * cost / 1e3,
+        "error in 100 s": bias2 + found.variance * cost / 1e5,
     }
 
 

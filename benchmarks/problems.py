@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 
 import bilevelax as bx
-from bilevelax.applications import Application, meta_learning, wdro_si
+from bilevelax.applications import Application, meta_learning, personalized_fl, wdro_si
 
 
 def meta(d: int = 512, images: int = 500) -> Application:
@@ -36,3 +38,22 @@ def leader_follower() -> Application:
         L_g1=5.3,
     )
     return Application(problem, 0.1 * jnp.ones(4), lambda x: {})
+
+
+def client_tasks(clients: int) -> Application:
+    """Clients of 8 to 30 rows, 16 features, 5 classes; the follower adapts the leader's softmax regression."""
+    return personalized_fl.make(clients=clients, classes=5, d=16, least=8, most=30)
+
+
+def simulated_demand(days: int = 200) -> Application:
+    """`leader_follower` whose every demand is the end of a simulated path: a draw costs far more than a gradient."""
+    app = leader_follower()
+
+    def sample_conditional(key: jax.Array, xi: jax.Array, data: tuple[()]) -> jax.Array:
+        def day(t: jax.Array, level: jax.Array) -> jax.Array:
+            return 0.95 * level + 0.156 * random.normal(random.fold_in(key, t), (4,))
+
+        return 2 + jnp.tanh(xi) + lax.fori_loop(0, days, day, jnp.zeros(4))
+
+    problem = dataclasses.replace(app.problem, sample_conditional=sample_conditional)
+    return Application(problem, app.x1, app.metrics)

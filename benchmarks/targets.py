@@ -1,0 +1,217 @@
+"""Time to a fixed gap of F and a fixed |grad F| in `minimize`'s own chunks, by every estimator and by jaxopt.
+
+Each family has the same tuning budget: two settings, three learning rates of Adam and so many
+seconds for each; the pair that is best then runs from other keys until F and grad F, judged
+exactly on fixed contexts, are both within their targets. Compilation is counted apart, for all.
+``auto`` is what `tune` chooses; its own seconds stand in their own column and in the total.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from common import installed, median, publish
+from jax import lax, random
+from problems import client_tasks, leader_follower, meta, simulated_demand
+from rivals import jaxopt_average
+
+import bilevelax as bx
+from bilevelax import outer
+from bilevelax.applications import Application
+from bilevelax.diagnostics.reference import context_number, count_contexts, exact_response, samples_of
+
+GAP, SLOPE = 0.01, 0.1  # targets: of F(x1) - F*, and of |grad F(x1)|
+EVERY = 20  # steps between two looks
+RATES = (0.01, 0.03, 0.1)
+
+
+class Effort(NamedTuple):
+    pilot: float  # seconds of a run that tunes
+    limit: float  # seconds of a run that counts
+    seeds: int
+    best: float  # seconds of the search for F*
+
+
+QUICK, FULL = Effort(0.3, 1.0, 1, 1.0), Effort(1.5, 10.0, 5, 20.0)
+
+
+class Regime(NamedTuple):
+    name: str
+    app: Application
+    m: int  # contexts of a step
+    n: int  # samples of a context that suit it
+    contexts: int  # judged
+    samples: int
+
+
+def judge(regime: Regime) -> Callable[[Any], tuple[float, float]]:
+    """x -> (F, |grad F|), exactly, on fixed contexts."""
+    J = count_contexts(regime.app.problem, regime.contexts)
+
+    @jax.jit
+    def exact(problem: bx.Problem, x: Any) -> tuple[Any, Any]:
+        key = random.key(12345)
+
+        def one(i: Any) -> tuple[Any, Any]:
+            xi = context_number(i, key, problem, regime.contexts)
+            eta = samples_of(random.fold_in(random.fold_in(key, i), 1), problem, xi, regime.samples)
+            response, _ = exact_response(problem, x, xi, problem.start(x, xi), *eta)
+            return problem.weighted().f(x, response.solution.y, eta, xi), response.grad
+
+        F, grad = lax.map(one, jnp.arange(J, dtype=jnp.int32), batch_size=min(J, 32))
+        return F.mean(), optax.tree.norm(jax.tree.map(lambda a: a.mean(0), grad))
+
+    return lambda x: tuple(map(float, exact(regime.app.problem, x)))  # type: ignore[return-value]
+
+
+class Look(NamedTuple):
+    seconds: float
+    steps: int
+    eta: int
+    F: float
+    slope: float
+
+
+class Compiled(NamedTuple):
+    """An estimator's chunk, compiled once for all learning rates and keys."""
+
+    regime: Regime
+    estimator: bx.Estimator
+    optimizer: Any
+
+    def first(self, rate: float) -> outer.Carry:
+        carry = outer.initial_carry(self.regime.app.problem, self.estimator, self.optimizer, self.regime.app.x1)
+        carry.opt_state.hyperparams["learning_rate"] = jnp.asarray(rate)
+        return carry
+
+    def chunk(self, carry: outer.Carry, key: Any, n: int) -> Any:
+        settings = {"estimator": self.estimator, "optimizer": self.optimizer, "every": EVERY}
+        return jax.block_until_ready(outer.chunk(self.regime.app.problem, carry, key, n, **settings))
+
+    def run(self, rate: float, seed: int, seconds: float, judged: Any, done: Callable[[Look], bool]) -> list[Look]:
+        carry, looks, taken, eta = self.first(rate), [], 0.0, 0
+        while taken < seconds:
+            started = time.perf_counter()
+            carry, log = self.chunk(carry, random.key(seed), EVERY)
+            taken += time.perf_counter() - started
+            eta += int(np.asarray(log.cost.eta).sum())
+            look = Look(taken, int(carry.t), eta, *judged(carry.x))
+            looks.append(look)
+            if done(look) or not np.isfinite(look.F):
+                break
+        return looks
+
+
+def compiled(regime: Regime, estimator: bx.Estimator) -> tuple[Compiled, float]:
+    one = Compiled(regime, estimator, optax.inject_hyperparams(optax.adam)(learning_rate=0.1))
+    started = time.perf_counter()
+    one.chunk(one.first(0.1), random.key(0), 0)
+    return one, time.perf_counter() - started
+
+
+def families(regime: Regime) -> dict[str, dict[str, bx.Estimator]]:
+    n, many = regime.n, lambda estimator: bx.minibatch(estimator, regime.m)
+    inner = bx.epoch_sgd(batch=8), bx.summed_neumann()
+    found = {
+        "saa": {f"n={k}": many(bx.saa(k)) for k in (n, 4 * n)},
+        "antithetic": {f"n0={k}": many(bx.antithetic_mlmc(k)) for k in (n, 4 * n)},
+        "rt_mlmc": {"K=8": many(bx.rt_mlmc(8)), "K=6, batches of 8": many(bx.rt_mlmc(6, *inner, batch=8))},
+        "dl_sgd": {f"K={k}, batches of 8": many(bx.dl_sgd(k, *inner, batch=8)) for k in (4, 6)},
+    }
+    if installed("jaxopt"):
+        found["jaxopt, vmap of implicit LBFGS"] = {f"n={k}": jaxopt_average(k, regime.m) for k in (n, 4 * n)}
+    return found
+
+
+class Best(NamedTuple):
+    label: str
+    rate: float
+    compiled: Compiled
+    compile_seconds: float
+    F: float
+
+
+def tuned(regime: Regime, settings: dict[str, bx.Estimator], effort: Effort, judged: Any) -> Best:
+    """The setting and learning rate whose pilot run ends lowest."""
+    trials = []
+    for label, estimator in settings.items():
+        one, seconds = compiled(regime, estimator)
+        for rate in RATES:
+            F = one.run(rate, 1, effort.pilot, judged, lambda look: False)[-1].F
+            trials.append(Best(label, rate, one, seconds, F if np.isfinite(F) else np.inf))
+    return min(trials, key=lambda trial: trial.F)
+
+
+def lowest(regime: Regime, effort: Effort, judged: Any) -> float:
+    """F*: the end of a long run with falling learning rates on many samples."""
+    exact = regime.app.problem.support is not None
+    one, _ = compiled(regime, bx.minibatch(bx.saa("all" if exact else 16 * regime.n), regime.m))
+    carry = one.first(RATES[0])
+    for rate in np.geomspace(0.1, 1e-3, 9):
+        carry.opt_state.hyperparams["learning_rate"] = jnp.asarray(float(rate))
+        started = time.perf_counter()
+        while time.perf_counter() - started < effort.best / 9:
+            carry, _ = one.chunk(carry, random.key(2), EVERY)
+    return judged(carry.x)[0]
+
+
+def row(regime: Regime, family: str, best: Best, effort: Effort, goal: Any, judged: Any, tuning: float) -> Any:
+    runs = [best.compiled.run(best.rate, 100 + s, effort.limit, judged, goal) for s in range(effort.seeds)]
+    ends = [looks[-1] for looks in runs]
+    reached = [goal(look) for look in ends]
+    seconds = [look.seconds if ok else float("inf") for look, ok in zip(ends, reached, strict=True)]
+    return {
+        "regime": regime.name,
+        "estimator": f"{family} {best.label}, rate {best.rate:g}",
+        "seconds": median(seconds) if all(reached) else None,
+        "least": min(seconds) if any(reached) else None,
+        "most": max(seconds) if all(reached) else None,
+        "reached": f"{sum(reached)} of {effort.seeds}",
+        "steps": int(median([look.steps for look in ends])),
+        "samples of eta": int(median([look.eta for look in ends])),
+        "compile s": best.compile_seconds,
+        "tune s": tuning,
+    }
+
+
+def compare(regime: Regime, effort: Effort) -> list[dict[str, Any]]:
+    judged = judge(regime)
+    first, slope = judged(regime.app.x1)
+    F_star = lowest(regime, effort, judged)
+    goal = lambda look: look.F - F_star <= GAP * (first - F_star) and look.slope <= SLOPE * slope
+    rows = []
+    for family, settings in families(regime).items():
+        best = tuned(regime, settings, effort, judged)
+        rows.append(row(regime, family, best, effort, goal, judged, 0.0))
+    choice = bx.tune(regime.app.problem, regime.app.x1, key=random.key(3), contexts=regime.m)
+    best = tuned(regime, {f"({choice.choice})": choice.estimator}, effort, judged)
+    return [*rows, row(regime, "auto", best, effort, goal, judged, choice.seconds)]
+
+
+def regimes(quick: bool) -> list[Regime]:
+    continuous = Regime("continuous contexts", leader_follower(), 32, 8, 256, 512)
+    if quick:
+        return [continuous._replace(contexts=64, samples=128)]
+    return [
+        Regime("20 contexts, full batch", meta(d=64, images=50), 20, 16, 20, 0),
+        Regime("10,000 contexts", client_tasks(10_000), 32, 8, 2048, 0),
+        continuous,
+        Regime("expensive draws", simulated_demand(), 32, 8, 128, 256),
+    ]
+
+
+def run(quick: bool = False) -> None:
+    effort = QUICK if quick else FULL
+    rows = [each for regime in regimes(quick) for each in compare(regime, effort)]
+    notes = [
+        f"Until F - F* <= {GAP:g} (F(x1) - F*) and |grad F| <= {SLOPE:g} |grad F(x1)|; seconds: median, least and most "
+        f"of {effort.seeds} keys, without compilation; - where not within {effort.limit:g} s.",
+        "samples of eta: of the median run. tune s: what `auto` spends before its first step, compilation included.",
+    ]
+    publish("targets", "Time to a target", rows, notes)

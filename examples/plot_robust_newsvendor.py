@@ -1,0 +1,59 @@
+r"""
+A newsvendor whose forecast of the weather may be wrong
+=======================================================
+
+Demand depends on the temperature :math:`\xi`; the order is a rule :math:`w(x; \xi)`. An adversary, the follower,
+moves the temperature to :math:`y` at the price :math:`\lambda |y - \xi|^2`, and the leader chooses the rule
+against it. The smaller the price, the flatter the rule: an order that leans on the weather can be hurt by it.
+"""
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+from jax import random
+
+import bilevelax as bx
+from bilevelax.plots import COLOURS
+
+HOLDING, BACKLOG = 1.0, 4.0
+
+
+def order(x, temperature):
+    return x[0] + x[1] * temperature
+
+
+def cost(w, demand):
+    """The newsvendor loss, smoothed."""
+    return (HOLDING * jax.nn.softplus(5 * (w - demand)) + BACKLOG * jax.nn.softplus(5 * (demand - w))) / 5
+
+
+def demand(key, xi, data):
+    return 5 + 2 * jnp.tanh(xi) + 1.5 * random.normal(key)
+
+
+def robust(price):
+    return bx.Problem(
+        f=lambda x, y, eta, xi: cost(order(x, y), eta) - price * (y - xi) ** 2,
+        g=lambda x, y, eta, xi: -cost(order(x, y), eta) + price * (y - xi) ** 2,
+        sample_context=lambda key, data: random.normal(key),
+        sample_conditional=demand,
+        init_y=lambda x, xi: xi,
+        inverse=bx.none(),  # f = -g: the implicit term vanishes at y*
+    )
+
+
+grid = jnp.linspace(-2.0, 2.0, 81)
+figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+axes.plot(grid, 5 + 2 * np.tanh(grid), color="black", linewidth=0.8, linestyle="dashed", label="mean demand")
+for colour, price in zip(COLOURS, (100.0, 4.0, 1.5), strict=False):
+    problem, x1 = robust(price), jnp.array([5.0, 0.0])
+    estimator = bx.minibatch(bx.saa(32), 16)
+    run = bx.minimize(problem, estimator, optax.adam(0.03), x1, key=random.key(0), T=400)
+    axes.plot(grid, order(run.x_mean, grid), color=colour, label=f"order, price {price:g}")
+    moved = bx.respond(problem, run.x_mean, jnp.asarray(0.5), key=random.key(1))
+    print(f"price {price:g}: x = {np.round(run.x_mean, 2)}; the worst temperature near 0.5 is {moved:.3f}")
+axes.set(xlabel="temperature", ylabel="units")
+axes.legend(frameon=False)
+plt.show()

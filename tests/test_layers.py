@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bilevelax"
 LAYERS = [
     {"_version", "problem"},
     {"trees", "errors", "validate", "estimate", "history", "progress", "discovery", "plots"},
+    {"checkpoint", "fingerprint", "journal", "run_folder", "signals"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "respond"},
     {"estimators", "minibatch", "warm_start", "testing"},

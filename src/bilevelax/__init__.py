@@ -1,6 +1,7 @@
 """Contextual stochastic bilevel optimization in JAX."""
 
 from bilevelax._version import __version__
+from bilevelax.checkpoint import Checkpoint
 from bilevelax.constraints import projected
 from bilevelax.curvature import Curvature, curvature
 from bilevelax.diagnostics.certify import Certificate, certified, certify
@@ -32,6 +33,7 @@ from bilevelax.warm_start import warm_regression, warm_started, warm_table
 
 __all__ = [
     "Certificate",
+    "Checkpoint",
     "Constants",
     "Cost",
     "Curvature",

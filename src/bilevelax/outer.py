@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
@@ -16,11 +17,13 @@ from jax import lax, random
 from optax import tree
 
 from bilevelax import trees
+from bilevelax.checkpoint import Checkpoint, Keeper, Snapshot
 from bilevelax.diagnostics.along import diagnosis
 from bilevelax.diagnostics.certify import StopWhen
-from bilevelax.diagnostics.tune import tune
+from bilevelax.diagnostics.tune import named_candidate, tune
 from bilevelax.errors import RunStopped, require_choice, require_integer, require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
+from bilevelax.fingerprint import identity
 from bilevelax.history import Row, environment, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
 from bilevelax.progress import Progress
@@ -145,6 +148,8 @@ def minimize(
     every: int = 100,
     metrics: Metrics | None = None,
     callbacks: Iterable[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+    resume: str = "auto",
     stop_when: StopWhen | None = None,
     diagnose: int = 0,
     progress: bool | None = None,
@@ -166,6 +171,10 @@ def minimize(
         every: steps per chunk.
         metrics: evaluated at x1 and after each chunk; its values become columns of the history.
         callbacks: called after each chunk.
+        checkpoint: saves the run in a folder, ``Checkpoint(folder)``. Ctrl-C and SIGTERM then save and stop.
+        resume: ``"auto"`` goes on from the folder's last good checkpoint, with the bits of a run that was
+            never stopped; chunks after that checkpoint call their callbacks again. T may grow. Another
+            problem, setting or version is refused. ``"restart"`` starts over and puts the old run aside.
         stop_when: ``(problem, x, key) -> (stop?, dict of columns)``, e.g. ``certified(eps)``; asked at x1
             and after each chunk, where its values become columns of the history.
         diagnose: every that many chunks, and at x1, measure the estimator's bias, variance and time where
@@ -183,19 +192,38 @@ def minimize(
     x1 = as_arrays("x1", "minimize", x1)
     check_shapes(problem, x1)
     manifest = {"T": T, "every": every, "key": np.asarray(random.key_data(key)).tolist()}
-    if isinstance(estimator, str):
-        require_choice("estimator", "minimize", estimator, ("auto",))
-        tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE))
-        estimator, manifest["tuning"] = tuned.estimator, tuned.asdict()
-    run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose)
-    run.begin(x1, manifest)
-    with Progress(T, enabled=progress) as bar:
+    with contextlib.ExitStack() as stack:
+        keeper = stack.enter_context(Keeper(checkpoint, T, resume)) if checkpoint else None
+        if isinstance(estimator, str):
+            require_choice("estimator", "minimize", estimator, ("auto",))
+            estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key)
+        run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose)
+        saved = (
+            keeper.restore(identity(problem, estimator, optimizer, x1, key, every), run.first(x1)) if keeper else None
+        )
+        run.begin(x1, manifest, saved)
+        bar = stack.enter_context(Progress(T, enabled=progress))
         while run.t < T and not run.stopped:
-            run.advance(min(run.every, T - run.t))
+            run.advance(min(run.every - run.t % run.every, T - run.t))
             for callback in callbacks:
                 callback(run.history[-1], run.carry.x)
             bar.update(run.t, run.history[-1])
+            if keeper:
+                keeper.keep(run)
+        if keeper:
+            keeper.keep(run, last=True)
     return run.result()
+
+
+def tuned_now(problem: Problem, x1: X, key: Key) -> tuple[Estimator, dict[str, Any]]:
+    tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE))
+    return tuned.estimator, tuned.asdict()
+
+
+def tuned_before(problem: Problem, keeper: Keeper | None) -> tuple[Estimator, dict[str, Any]] | None:
+    """What the run that goes on was given: a measurement taken again might choose another."""
+    table = keeper.tuning() if keeper else None
+    return (named_candidate(problem, table["choice"]), table) if table else None
 
 
 class Run:
@@ -223,16 +251,34 @@ class Run:
         self.key_diagnose = random.fold_in(key, ROLE_DIAGNOSE)
         self.stopped = False
 
-    def begin(self, x1: X, manifest: dict[str, Any]) -> None:
+    def begin(self, x1: X, manifest: dict[str, Any], saved: Snapshot | None = None) -> None:
         self.carry = self.first(x1)
         self.history: list[Row] = []
         self.cost = Cost()
-        self.seconds = 0.0
+        self.seconds = self.compile_seconds = 0.0
         self.manifest = {**environment(), **manifest}
-        started = time.perf_counter()
-        jax.block_until_ready(self.chunk(carry=self.carry, n=0))  # no steps: compiles
-        self.compile_seconds = time.perf_counter() - started
-        self.record({})
+        if saved:
+            self.go_on_from(saved)
+        if self.t < manifest["T"]:
+            started = time.perf_counter()
+            jax.block_until_ready(self.chunk(carry=self.carry, n=0))  # no steps: compiles
+            self.compile_seconds += time.perf_counter() - started
+        if not saved:
+            self.record({})
+
+    def snapshot(self) -> Snapshot:
+        totals = {"cost": self.cost.asdict(), "seconds": self.seconds, "compile_seconds": self.compile_seconds}
+        return Snapshot(self.carry, self.history, {**totals, "stopped": self.stopped, "manifest": self.manifest})
+
+    def go_on_from(self, saved: Snapshot) -> None:
+        T, totals = self.manifest["T"], saved.totals
+        self.carry, self.history = saved.carry, saved.history
+        if self.t > T:
+            raise ValueError(f"`T` of minimize must not be less than the {self.t} steps already saved. Got {T}.")
+        self.cost, self.stopped = Cost(**totals["cost"]), totals["stopped"]
+        self.seconds, self.compile_seconds = totals["seconds"], totals["compile_seconds"]
+        resumed = [*totals["manifest"].get("resumed_at", ()), self.t]
+        self.manifest = {**totals["manifest"], "T": T, "resumed_at": resumed}
 
     @property
     def t(self) -> int:

@@ -59,7 +59,8 @@ def _problem(problem: Problem, x: X, key: Key) -> dict[str, str]:
         "init_y": (lambda p, x, xi: p.start(x, xi), x, xi),
     }
     found = {name: _program(function, problem, *rest) for name, (function, *rest) in programs.items()}
-    return {"data": digest_of_arrays(problem.data), **found}
+    stored = problem.source.digest if problem.source else ""
+    return {"data": digest_of_arrays(problem.data) + stored, **found}
 
 
 def _settings(settings: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimat
         return estimator.estimate(key, problem, x, state)[0]
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
-        keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(m))
+        keys = lane_keys(key, m)
         if mode == "loop":
             estimates = lax.map(lambda key: one(key, problem, x), keys)
         elif mode == "vmap" or levels is None:
@@ -54,7 +54,17 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimat
             estimates = stratified(levels, random.fold_in(key, m), keys, problem, x)
         return mean(estimates)
 
-    return stateless(estimate, settings=estimator.settings)
+    def contexts(key: Key) -> Key:
+        assert estimator.contexts is not None
+        keys = jax.vmap(estimator.contexts)(lane_keys(key, m))
+        return keys.reshape(-1, *keys.shape[2:])
+
+    return stateless(estimate, settings=estimator.settings, contexts=estimator.contexts and contexts)
+
+
+def lane_keys(key: Key, m: int) -> Key:
+    """The keys of the m estimates."""
+    return jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(m))
 
 
 def mean(estimates: Estimate) -> Estimate:

@@ -23,6 +23,7 @@ from bilevelax.diagnostics.certify import StopWhen
 from bilevelax.diagnostics.tune import named_candidate, tune
 from bilevelax.errors import RunStopped, require_choice, require_integer, require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
+from bilevelax.feed import Fed, Feeder, at_step
 from bilevelax.fingerprint import identity
 from bilevelax.history import Row, environment, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
@@ -85,12 +86,17 @@ def initial_carry(problem: Problem, estimator: Estimator, optimizer: optax.Gradi
     return Carry(t, x1, x1, tree.zeros_like(x1), optimizer.init(x1), estimator.init(problem, x1))
 
 
+def step_keys(key: Key, t: Any) -> Key:
+    """Step t's two keys: the estimate's, and the choice of x_hat's."""
+    return random.split(random.fold_in(key, t))
+
+
 def step(
     problem: Problem, estimator: Estimator, optimizer: optax.GradientTransformation, carry: Carry, key: Key
 ) -> tuple[Carry, Estimate]:
     """One iteration of Algorithm 2, whose draws are addressed by (key, t)."""
     t, x = carry.t + 1, carry.x
-    key_t, key_hat = random.split(random.fold_in(key, t))
+    key_t, key_hat = step_keys(key, t)
     est, est_state = estimator.estimate(key_t, problem, x, carry.est_state)
     updates, opt_state = optimizer.update(est.grad, carry.opt_state, x)
 
@@ -116,23 +122,28 @@ def chunk(
     carry: Carry,
     key: Key,
     n: jax.Array,
+    feed: Fed | None = None,
     *,
     estimator: Estimator,
     optimizer: optax.GradientTransformation,
     every: int,
 ) -> tuple[Carry, Log]:
-    """n <= every iterations and their logs. n is traced: one program serves every chunk."""
+    """n <= every iterations and their logs. n is traced: one program serves every chunk.
 
-    def one(carry: Carry) -> tuple[Carry, Log]:
-        carry, est = step(problem, estimator, optimizer, carry, key)
+    ``feed`` holds the contexts of every step, for a problem that has them on disk.
+    """
+
+    def one(carry: Carry, i: Any) -> tuple[Carry, Log]:
+        here = problem if feed is None else dataclasses.replace(problem, data=at_step(feed, i))
+        carry, est = step(here, estimator, optimizer, carry, key)
         finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(carry.x)]).all()
         return carry, jax.tree.map(jnp.asarray, Log(est.cost, est.aux, finite))
 
     def record(i: jax.Array, state: tuple[Carry, Log]) -> tuple[Carry, Log]:
-        carry, log = one(state[0])
+        carry, log = one(state[0], i)
         return carry, jax.tree.map(lambda rows, row: rows.at[i].set(row.astype(rows.dtype)), state[1], log)
 
-    shapes = jax.eval_shape(one, carry)[1]
+    shapes = jax.eval_shape(one, carry, 0)[1]
     empty = jax.tree.map(lambda s: jnp.zeros((every, *s.shape), s.dtype), shapes)
     return lax.fori_loop(0, n, record, (carry, empty))
 
@@ -198,6 +209,7 @@ def minimize(
             require_choice("estimator", "minimize", estimator, ("auto",))
             estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key)
         run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose)
+        stack.callback(run.close)
         saved = (
             keeper.restore(identity(problem, estimator, optimizer, x1, key, every), run.first(x1)) if keeper else None
         )
@@ -226,6 +238,19 @@ def tuned_before(problem: Problem, keeper: Keeper | None) -> tuple[Estimator, di
     return (named_candidate(problem, table["choice"]), table) if table else None
 
 
+def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int) -> Feeder | None:
+    """Of a problem whose contexts are on disk."""
+    if problem.source is None:
+        return None
+    contexts = estimator.contexts
+    if contexts is None:
+        raise ValueError(
+            "`estimator` of minimize must tell its contexts' keys where they are read from disk: Estimator(..., "
+            "contexts=...). Use rt_mlmc, dl_sgd, saa, antithetic_mlmc, maml, imaml or a minibatch of one of them."
+        )
+    return Feeder(problem.source, lambda t: contexts(step_keys(key, t)[0]), every)
+
+
 class Run:
     """The host's side of a run: where it stands and what it has recorded."""
 
@@ -240,6 +265,8 @@ class Run:
         stop_when: StopWhen | None = None,
         diagnose: int = 0,
     ) -> None:
+        self.feeder = feeder_of(problem, estimator, key, every)
+        problem = dataclasses.replace(problem, source=None)  # one program for every store
         self.chunk = partial(chunk, problem, key=key, estimator=estimator, optimizer=optimizer, every=every)
         self.first = partial(initial_carry, problem, estimator, optimizer)
         self.every = every
@@ -261,7 +288,7 @@ class Run:
             self.go_on_from(saved)
         if self.t < manifest["T"]:
             started = time.perf_counter()
-            jax.block_until_ready(self.chunk(carry=self.carry, n=0))  # no steps: compiles
+            jax.block_until_ready(self.take(self.carry, 0))  # no steps: compiles
             self.compile_seconds += time.perf_counter() - started
         if not saved:
             self.record({})
@@ -288,7 +315,7 @@ class Run:
         """n more steps, a row of history, or `RunStopped`."""
         before = self.carry
         started = time.perf_counter()
-        self.carry, log = jax.block_until_ready(self.chunk(carry=before, n=n))
+        self.carry, log = jax.block_until_ready(self.take(before, n))
         self.seconds += time.perf_counter() - started
         log = jax.tree.map(lambda a: np.asarray(a)[:n], log)
         if not log.finite.all():
@@ -296,9 +323,17 @@ class Run:
         self.cost = self.cost + jax.tree.map(lambda a: int(a.sum(dtype=np.int64)), log.cost)
         self.record({name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1})
 
+    def take(self, carry: Carry, n: int) -> tuple[Carry, Log]:
+        """n steps from this carry, with the contexts that they need."""
+        return self.chunk(carry=carry, n=n, feed=self.feeder.after(int(carry.t)) if self.feeder else None)
+
+    def close(self) -> None:
+        if self.feeder:
+            self.feeder.close()
+
     def stop_at(self, before: Carry, good: int, log: Log) -> None:
         """Step number ``good`` of this chunk spoilt x: go back to the last finite iterate."""
-        self.carry, _ = self.chunk(carry=before, n=good)  # draws are addressed: the same steps again
+        self.carry, _ = self.take(before, good)  # draws are addressed: the same steps again
         level = f" (level k = {log.aux['level'][good]:g})" if "level" in log.aux else ""
         raise RunStopped(
             f"x became non-finite at t = {self.t + 1}{level}. Usual causes: the outer step or beta0 too large, or "

@@ -15,7 +15,7 @@ LAYERS = [
     {"checkpoint", "fingerprint", "journal", "run_folder", "signals"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "clients", "respond"},
-    {"estimators", "minibatch", "warm_start", "testing"},
+    {"estimators", "minibatch", "devices", "warm_start", "testing"},
     {"diagnostics"},
     {"outer"},
     {"applications", "datasets"},

@@ -81,6 +81,7 @@ class Estimator(NamedTuple):
     levels: Levels | None = None
     settings: Any = None  # what it was built with, hashable; read by diagnostics, never by the loop
     contexts: Callable[[Key], Key] | None = None  # key of an estimate -> the stacked keys that problem.context will get
+    batch: Any = None  # what `minibatch` was given, for those who spread its estimates over devices
 
 
 def stateless(

@@ -30,7 +30,7 @@ class Source(NamedTuple):
 class Fed(NamedTuple):
     """The data leaves of a problem during one step: the contexts that it will ask for."""
 
-    tags: jax.Array  # (contexts, 2)
+    tags: Any  # (contexts, 2)
     contexts: PyTree
 
 
@@ -63,7 +63,8 @@ class Feeder:
         source: where they come from.
         keys: ``t -> the stacked keys of the contexts of step t``.
         every: steps of a chunk.
-        place: puts the arrays of a chunk on the devices.
+        columns: which contexts of a step this process reads, and how they become arrays of a mesh;
+            by default all, on one device.
     """
 
     def __init__(
@@ -71,9 +72,9 @@ class Feeder:
         source: Source,
         keys: Callable[[jax.Array], Key],
         every: int,
-        place: Callable[[np.ndarray], jax.Array] = jnp.asarray,
+        columns: Any = None,
     ) -> None:
-        self.source, self.every, self.place = source, every, place
+        self.source, self.every, self.columns = source, every, columns
         self.tags = jax.jit(jax.vmap(lambda t: jax.vmap(tag)(keys(t))))
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="contexts")
         self.ahead: dict[int, Future[Fed]] = {}
@@ -86,9 +87,12 @@ class Feeder:
 
     def _read(self, t: int) -> Fed:
         tags = np.asarray(self.tags(t + 1 + jnp.arange(self.every, dtype=jnp.int32)))
+        n = tags.shape[1]
+        tags = tags[:, self.columns.mine(n)] if self.columns else tags
         contexts = self.source.read(as_numbers(tags).ravel())
         stacked = jax.tree.map(lambda a: np.asarray(a).reshape(*tags.shape[:2], *a.shape[1:]), contexts)
-        return jax.tree.map(self.place, Fed(jnp.asarray(tags), stacked))
+        place = partial(self.columns.place, n=n) if self.columns else jnp.asarray
+        return jax.tree.map(place, Fed(tags, stacked))
 
     def close(self) -> None:
         self.thread.shutdown(cancel_futures=True)

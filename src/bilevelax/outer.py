@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax, random
+from jax.sharding import Mesh
 from optax import tree
 
 from bilevelax import trees
 from bilevelax.checkpoint import Checkpoint, Keeper, Snapshot
+from bilevelax.devices import columns_of, local, over_devices, replicate
 from bilevelax.diagnostics.along import diagnosis
 from bilevelax.diagnostics.certify import StopWhen
 from bilevelax.diagnostics.tune import named_candidate, tune
@@ -163,6 +165,7 @@ def minimize(
     resume: str = "auto",
     stop_when: StopWhen | None = None,
     diagnose: int = 0,
+    mesh: Mesh | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Minimise F from x1 by T steps of an optax optimizer on estimated gradients (Algorithm 2).
@@ -191,6 +194,9 @@ def minimize(
         diagnose: every that many chunks, and at x1, measure the estimator's bias, variance and time where
             the run stands, and certify |grad F|^2; the columns are those of `diagnostics.along.diagnosis`.
             0: never.
+        mesh: spread the estimates of a `minibatch` over the devices of a mesh with one axis, in one process
+            or many (`jax.distributed`): the numbers of one device up to the order of sums, and the same bits
+            in every run on that mesh. Each process gives the same arguments; the first writes the records.
         progress: show a progress bar; by default if the output is a terminal or a notebook.
 
     Raises:
@@ -208,7 +214,7 @@ def minimize(
         if isinstance(estimator, str):
             require_choice("estimator", "minimize", estimator, ("auto",))
             estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key)
-        run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose)
+        run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose, mesh)
         stack.callback(run.close)
         saved = (
             keeper.restore(identity(problem, estimator, optimizer, x1, key, every), run.first(x1)) if keeper else None
@@ -218,7 +224,7 @@ def minimize(
         while run.t < T and not run.stopped:
             run.advance(min(run.every - run.t % run.every, T - run.t))
             for callback in callbacks:
-                callback(run.history[-1], run.carry.x)
+                callback(run.history[-1], run.x)
             bar.update(run.t, run.history[-1])
             if keeper:
                 keeper.keep(run)
@@ -238,7 +244,7 @@ def tuned_before(problem: Problem, keeper: Keeper | None) -> tuple[Estimator, di
     return (named_candidate(problem, table["choice"]), table) if table else None
 
 
-def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int) -> Feeder | None:
+def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int, mesh: Mesh | None) -> Feeder | None:
     """Of a problem whose contexts are on disk."""
     if problem.source is None:
         return None
@@ -248,7 +254,8 @@ def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int) -> F
             "`estimator` of minimize must tell its contexts' keys where they are read from disk: Estimator(..., "
             "contexts=...). Use rt_mlmc, dl_sgd, saa, antithetic_mlmc, maml, imaml or a minibatch of one of them."
         )
-    return Feeder(problem.source, lambda t: contexts(step_keys(key, t)[0]), every)
+    columns = columns_of(mesh) if mesh else None
+    return Feeder(problem.source, lambda t: contexts(step_keys(key, t)[0]), every, columns)
 
 
 class Run:
@@ -264,11 +271,14 @@ class Run:
         metrics: Metrics | None,
         stop_when: StopWhen | None = None,
         diagnose: int = 0,
+        mesh: Mesh | None = None,
     ) -> None:
-        self.feeder = feeder_of(problem, estimator, key, every)
-        problem = dataclasses.replace(problem, source=None)  # one program for every store
-        self.chunk = partial(chunk, problem, key=key, estimator=estimator, optimizer=optimizer, every=every)
-        self.first = partial(initial_carry, problem, estimator, optimizer)
+        spread, place = over_devices(estimator, mesh) if mesh else estimator, replicate(mesh)
+        self.feeder = feeder_of(problem, spread, key, every, mesh)
+        inside = place(dataclasses.replace(problem, source=None))  # one program for every store
+        self.chunk = partial(chunk, inside, key=place(key), estimator=spread, optimizer=optimizer, every=every)
+        self.first = lambda x1: place(initial_carry(problem, estimator, optimizer, x1))
+        self.here = local if mesh else lambda tree: tree
         self.every = every
         self.metrics = metrics
         self.ask = partial(stop_when, problem) if stop_when else None
@@ -311,6 +321,11 @@ class Run:
     def t(self) -> int:
         return int(self.carry.t)
 
+    @property
+    def x(self) -> X:
+        """Where the run stands, as an array of this process."""
+        return self.here(self.carry.x)
+
     def advance(self, n: int) -> None:
         """n more steps, a row of history, or `RunStopped`."""
         before = self.carry
@@ -343,7 +358,7 @@ class Run:
 
     def record(self, values: dict[str, float]) -> None:
         row = {"t": self.t, "seconds": self.seconds, **self.cost.asdict(), **values}
-        for name, value in (self.metrics(self.carry.x) if self.metrics else {}).items():
+        for name, value in (self.metrics(self.x) if self.metrics else {}).items():
             if np.ndim(value) != 0 or not np.isfinite(float(value)):
                 raise RunStopped(
                     f"metric `{name}` must be one finite number. Got {value!r} at t = {self.t}; x there is in the "
@@ -352,14 +367,14 @@ class Run:
                 )
             row[name] = float(value)
         if self.diagnose and len(self.history) % self.diagnose == 0:
-            row |= self.diagnosis(self.carry.x, random.fold_in(self.key_diagnose, self.t))
+            row |= self.diagnosis(self.x, random.fold_in(self.key_diagnose, self.t))
         if self.ask:
-            self.stopped, columns = self.ask(self.carry.x, random.fold_in(self.key_stop, self.t))
+            self.stopped, columns = self.ask(self.x, random.fold_in(self.key_stop, self.t))
             row |= columns
         self.history.append(row)
 
     def result(self) -> Result:
-        c = self.carry
+        c = self.here(self.carry)
         return Result(
             c.x, c.x_hat, c.x_mean, self.history, self.cost, self.seconds, self.compile_seconds, self.manifest
         )

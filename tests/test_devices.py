@@ -55,6 +55,15 @@ def test_eight_devices_in_one_process(tmp_path):
     assert found["rt_mlmc"]["same bits"]
 
 
+def test_devices_on_the_command_line(tmp_path):
+    words = "run quadratic --estimator maml --contexts 4 --devices 2 --T 4 --every 2 --optimizer sgd"
+    command = [sys.executable, "-m", "bilevelax", *words.split(), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["config"]["devices"] == 2 and len(manifest["devices"]) == 2
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -77,6 +86,7 @@ def job(folder, T, die_at=-1):
     return [(host.returncode, out, err) for host, (out, err) in zip(hosts, found, strict=True)]
 
 
+@pytest.mark.slow  # six processes
 def test_two_hosts_one_is_killed_and_the_job_goes_on(tmp_path):
     """Killed after 20 of 30 steps: the job that goes on gives the bits of one that was never killed."""
     whole = job(tmp_path / "whole", 30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,13 +51,14 @@ def deal(plan: Plan, devices: int) -> Deal:
     mine = [shares[k][: counts[k] * devices].reshape(devices, -1) for k in counts]
     vectorised = np.concatenate(mine, axis=1) if mine else np.zeros((devices, 0), int)
     rest = np.setdiff1d(np.arange(len(levels)), vectorised)
-    room, load = len(rest) // devices, np.zeros(devices)
+    room = len(rest) // devices
     given: list[list[int]] = [[] for _ in range(devices)]
+    loads = [(0.0, d) for d in range(devices)]  # of those that have room
     for lane in sorted(rest.tolist(), key=lambda lane: (-levels[lane], lane)):
-        open_ = [d for d in range(devices) if len(given[d]) < room]
-        d = min(open_, key=lambda d: load[d])
+        load, d = heapq.heappop(loads)
         given[d].append(lane)
-        load[d] += 2.0 ** levels[lane]
+        if len(given[d]) < room:
+            heapq.heappush(loads, (load + 2.0 ** levels[lane], d))
     return Deal(known, np.concatenate([vectorised, np.asarray(given, int).reshape(devices, room)], axis=1))
 
 

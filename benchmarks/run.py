@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-NAMES = ("engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets")
+NAMES = ("engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets", "clients", "devices")
 
 
 def main() -> None:

@@ -1,13 +1,16 @@
 """The command line as a newcomer would type it."""
 
+import fcntl
 import json
+import os
+import signal
 
 import jax
 import pytest
 from typer.testing import CliRunner
 
 import bilevelax
-from bilevelax import applications, estimators
+from bilevelax import applications, estimators, outer
 from bilevelax.cli import app, main
 
 runner = CliRunner()
@@ -41,6 +44,41 @@ def test_run_saves_its_records(tmp_path):
     assert manifest["config"]["estimator"] == "dl_sgd" and manifest["config"]["seed"] == 0
     assert rows[-1]["grad_g"] == 20 * 6  # 2^{K+1} - 2 steps a gradient
     assert bilevelax.Result.load(tmp_path / "run").x.shape == (2,)
+
+
+def test_the_same_folder_goes_on_and_restart_does_not(tmp_path):
+    command = "run quadratic --estimator maml --every 10 --optimizer sgd -a d_x=2"
+    words = [*command.split(), "--out", str(tmp_path / "run")]
+    assert invoke(*words, "--T", "10").exit_code == 0
+    done = invoke(*words, "--T", "20")
+    assert done.exit_code == 0 and "Went on from t = 10" in done.output, done.output
+    rows = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(row)["t"] for row in rows] == [0, 10, 20]
+    refused = invoke(*words, "--T", "20", "--step", "0.5")
+    assert "the optimizer (its kind, step or schedule) changed" in str(refused.exception)
+    assert invoke(*words, "--T", "20", "--step", "0.5", "--restart").exit_code == 0
+    text = invoke("runs", str(tmp_path)).output
+    assert text.count("finished") == 2 and "run.1" in text
+    with open(tmp_path / "run" / "lock") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        status = tmp_path / "run" / "status.json"
+        status.write_text(status.read_text().replace("finished", "running").replace("20", "40"))
+        text = invoke("runs", str(tmp_path)).output
+    assert "running" in text and "0:00:00" in text
+    assert "killed" in invoke("runs", str(tmp_path)).output  # its lock is free: nobody is there
+    assert "There is no run in" in str(invoke("runs", str(tmp_path / "nowhere")).exception)
+
+
+def test_a_stopped_run_says_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("bilevelax.cli.run.show", lambda *a: None)
+    command = "run quadratic --estimator maml --T 10 --every 1 --optimizer sgd -a d_x=2"
+    record = outer.Run.record
+    at_three = lambda run, values: (run.t == 3 and os.kill(os.getpid(), signal.SIGINT), record(run, values))
+    monkeypatch.setattr(outer.Run, "record", at_three)
+    done = invoke(*command.split(), "--out", str(tmp_path / "run"))
+    assert done.exit_code == 130
+    assert "Stopped at t = 3, saved in" in done.output and "the same command goes on" in done.output
+    assert "interrupted" in invoke("runs", str(tmp_path)).output
 
 
 SMALL = {

@@ -11,10 +11,11 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bilevelax"
 # A file may import from strictly lower layers, or from its own.
 LAYERS = [
     {"_version", "problem"},
-    {"trees", "errors", "validate", "estimate", "history", "progress", "discovery", "plots"},
+    {"trees", "errors", "validate", "estimate", "feed", "history", "progress", "discovery", "plots"},
+    {"checkpoint", "fingerprint", "journal", "run_folder", "signals"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
-    {"hypergradient", "special_cases", "stored", "respond"},
-    {"estimators", "minibatch", "warm_start", "testing"},
+    {"hypergradient", "special_cases", "stored", "clients", "respond"},
+    {"estimators", "minibatch", "devices", "warm_start", "testing"},
     {"diagnostics"},
     {"outer"},
     {"applications", "datasets"},

@@ -1,6 +1,8 @@
 """Contextual stochastic bilevel optimization in JAX."""
 
 from bilevelax._version import __version__
+from bilevelax.checkpoint import Checkpoint
+from bilevelax.clients import Client, from_clients
 from bilevelax.constraints import projected
 from bilevelax.curvature import Curvature, curvature
 from bilevelax.diagnostics.certify import Certificate, certified, certify
@@ -32,6 +34,8 @@ from bilevelax.warm_start import warm_regression, warm_started, warm_table
 
 __all__ = [
     "Certificate",
+    "Checkpoint",
+    "Client",
     "Constants",
     "Cost",
     "Curvature",
@@ -62,6 +66,7 @@ __all__ = [
     "epoch_sgd",
     "evaluate",
     "from_arrays",
+    "from_clients",
     "frozen",
     "hypergradient",
     "imaml",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import random
 
 from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
 
@@ -79,10 +80,15 @@ class Estimator(NamedTuple):
     estimate: Callable[[Key, Problem, X, State], tuple[Estimate, State]]
     levels: Levels | None = None
     settings: Any = None  # what it was built with, hashable; read by diagnostics, never by the loop
+    contexts: Callable[[Key], Key] | None = None  # key of an estimate -> the stacked keys that problem.context will get
+    batch: Any = None  # what `minibatch` was given, for those who spread its estimates over devices
 
 
 def stateless(
-    estimate: Callable[[Key, Problem, X], Estimate], levels: Levels | None = None, settings: Any = None
+    estimate: Callable[[Key, Problem, X], Estimate],
+    levels: Levels | None = None,
+    settings: Any = None,
+    contexts: Callable[[Key], Key] | None = None,
 ) -> Estimator:
     """The estimator that remembers nothing between calls."""
     return Estimator(
@@ -90,4 +96,10 @@ def stateless(
         estimate=lambda key, problem, x, state: (estimate(key, problem, x), state),
         levels=levels,
         settings=settings,
+        contexts=contexts,
     )
+
+
+def first_of_split(n: int) -> Callable[[Key], Key]:
+    """``contexts`` of an estimator with one context, whose key is the first of ``random.split(key, n)``."""
+    return lambda key: random.split(key, n)[:1]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import functools
+import io
 import json
+import os
 import platform
 from datetime import UTC, datetime
 from importlib import metadata
@@ -38,15 +40,29 @@ def environment() -> dict[str, Any]:
     }
 
 
+def replace_text(path: str | Path, text: str) -> None:
+    """Write a file in one step: whoever looks, or kills, finds the old text or the new."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "w", newline="", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def write_rows(folder: str | Path, rows: list[Row]) -> None:
     """history.jsonl, and history.csv with the union of the columns."""
     folder = Path(folder)
-    (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    with open(folder / "history.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
+    replace_text(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_text(folder / "history.csv", file.getvalue())
 
 
 def append_to(path: str | Path) -> Any:
@@ -112,7 +128,7 @@ def save_run(folder: str | Path, arrays: dict[str, PyTree], rows: list[Row], man
     np.savez(folder / "arrays.npz", allow_pickle=False, **{str(i): leaf for i, leaf in enumerate(leaves)})
     write_rows(folder, rows)
     text = json.dumps({**manifest, "structure": structure}, indent=2)
-    (folder / "manifest.json").write_text(text, encoding="utf-8")
+    replace_text(folder / "manifest.json", text)
 
 
 def load_run(folder: str | Path, like: X | None) -> tuple[dict[str, PyTree], list[Row], dict[str, Any]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
 from bilevelax.errors import require_choice, require_integer
-from bilevelax.estimate import Estimate, Estimator, Levels, stateless
+from bilevelax.estimate import Count, Estimate, Estimator, Levels, stateless
 from bilevelax.problem import Key, Problem, X
 
 MODES = ("stratified", "loop", "vmap", "shared")
@@ -31,30 +33,52 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimat
     """
     require_integer("m", "minibatch", m, 1)
     require_choice("mode", "minibatch", mode, MODES)
-    levels = estimator.levels
+    batch, levels = Batch(estimator, m, mode), estimator.levels
 
-    def one(key: Key, problem: Problem, x: X) -> Estimate:
+    def estimate(key: Key, problem: Problem, x: X) -> Estimate:
+        keys, key_k = lane_keys(key, m), random.fold_in(key, m)
+        if mode == "stratified" and levels is not None:
+            return mean(stratified(levels, key_k, keys, problem, x))
+        k = levels.draw(key_k) if mode == "shared" and levels is not None else None
+        return mean(unstratified(batch, keys, k, problem, x))
+
+    def contexts(key: Key) -> Key:
+        assert estimator.contexts is not None
+        keys = jax.vmap(estimator.contexts)(lane_keys(key, m))
+        return keys.reshape(-1, *keys.shape[2:])
+
+    whole = stateless(estimate, settings=estimator.settings, contexts=estimator.contexts and contexts)
+    return whole._replace(batch=batch)
+
+
+class Batch(NamedTuple):
+    """What a minibatch is made of."""
+
+    estimator: Estimator
+    m: int
+    mode: str
+
+
+def unstratified(batch: Batch, keys: Key, k: Count | None, problem: Problem, x: X) -> Estimate:
+    """Stacked estimates whose levels are not stratified; k is the level that all of them share, if they do."""
+    estimator = batch.estimator
+
+    def one(key: Key) -> Estimate:
         state = estimator.init(problem, x)
         if jax.tree.leaves(state):
             raise ValueError(
                 "`estimator` of minibatch must keep no state between calls. This one does; give it its own batch size."
             )
+        if k is not None and estimator.levels is not None:
+            return estimator.levels.at_level(k, key, problem, x)
         return estimator.estimate(key, problem, x, state)[0]
 
-    def estimate(key: Key, problem: Problem, x: X) -> Estimate:
-        keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(m))
-        if mode == "loop":
-            estimates = lax.map(lambda key: one(key, problem, x), keys)
-        elif mode == "vmap" or levels is None:
-            estimates = jax.vmap(lambda key: one(key, problem, x))(keys)
-        elif mode == "shared":
-            k = levels.draw(random.fold_in(key, m))
-            estimates = jax.vmap(lambda key: levels.at_level(k, key, problem, x))(keys)
-        else:
-            estimates = stratified(levels, random.fold_in(key, m), keys, problem, x)
-        return mean(estimates)
+    return lax.map(one, keys) if batch.mode == "loop" else jax.vmap(one)(keys)
 
-    return stateless(estimate, settings=estimator.settings)
+
+def lane_keys(key: Key, m: int) -> Key:
+    """The keys of the m estimates."""
+    return jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(m))
 
 
 def mean(estimates: Estimate) -> Estimate:
@@ -82,16 +106,31 @@ def leftover_levels(key: Key, fraction: np.ndarray, n: int) -> jax.Array:
     return jnp.searchsorted(edges, ticks, side="right").astype(jnp.int32)
 
 
-def stratified(levels: Levels, key: Key, keys: Key, problem: Problem, x: X) -> Estimate:
-    """Stacked estimates whose levels are as evenly spread as their number allows, each weighted by its own 1/p_k.
+class Plan(NamedTuple):
+    """The levels of the lanes, in their order: vectorised ones, deepest first, others, and those drawn at random."""
 
-    Levels that few lanes reach run one by one with the left-over lanes: vectorising them would
-    gain little and compile one more program for each level.
-    """
-    sure, fraction = shares(levels.probabilities, len(keys))
+    first: int
+    known: tuple[int, ...]
+    alone: tuple[int, ...]
+    fraction: np.ndarray
+    left: int
+
+
+def plan_of(levels: Levels, m: int) -> Plan:
+    """Levels that few lanes reach are not vectorised: that would gain little and compile one more program for each."""
+    sure, fraction = shares(levels.probabilities, m)
     deepest_first = [levels.first + i for i in reversed(range(len(sure))) for _ in range(sure[i])]
-    alone = sum(level > deepest_first[FEW - 1] for level in deepest_first) if len(deepest_first) >= FEW else len(keys)
-    known = tuple(deepest_first[alone:])
-    left = levels.first + leftover_levels(key, fraction, len(keys) - len(deepest_first))
-    rest = jnp.concatenate([jnp.asarray(deepest_first[:alone], jnp.int32), left])
-    return levels.at_levels(known, rest, keys, problem, x)
+    alone = sum(level > deepest_first[FEW - 1] for level in deepest_first) if len(deepest_first) >= FEW else m
+    known, rest = tuple(deepest_first[alone:]), tuple(deepest_first[:alone])
+    return Plan(levels.first, known, rest, fraction, m - len(deepest_first))
+
+
+def left_levels(plan: Plan, key: Key) -> jax.Array:
+    return plan.first + leftover_levels(key, plan.fraction, plan.left)
+
+
+def stratified(levels: Levels, key: Key, keys: Key, problem: Problem, x: X) -> Estimate:
+    """Stacked estimates whose levels are as evenly spread as their number allows, each weighted by its own 1/p_k."""
+    plan = plan_of(levels, len(keys))
+    rest = jnp.concatenate([jnp.asarray(plan.alone, jnp.int32), left_levels(plan, key)])
+    return levels.at_levels(plan.known, rest, keys, problem, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
@@ -13,14 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax, random
+from jax.sharding import Mesh
 from optax import tree
 
 from bilevelax import trees
+from bilevelax.checkpoint import Checkpoint, Keeper, Snapshot
+from bilevelax.devices import columns_of, local, over_devices, replicate
 from bilevelax.diagnostics.along import diagnosis
 from bilevelax.diagnostics.certify import StopWhen
-from bilevelax.diagnostics.tune import tune
+from bilevelax.diagnostics.tune import named_candidate, tune
 from bilevelax.errors import RunStopped, require_choice, require_integer, require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
+from bilevelax.feed import Fed, Feeder, at_step
+from bilevelax.fingerprint import identity
 from bilevelax.history import Row, environment, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
 from bilevelax.progress import Progress
@@ -82,12 +88,17 @@ def initial_carry(problem: Problem, estimator: Estimator, optimizer: optax.Gradi
     return Carry(t, x1, x1, tree.zeros_like(x1), optimizer.init(x1), estimator.init(problem, x1))
 
 
+def step_keys(key: Key, t: Any) -> Key:
+    """Step t's two keys: the estimate's, and the choice of x_hat's."""
+    return random.split(random.fold_in(key, t))
+
+
 def step(
     problem: Problem, estimator: Estimator, optimizer: optax.GradientTransformation, carry: Carry, key: Key
 ) -> tuple[Carry, Estimate]:
     """One iteration of Algorithm 2, whose draws are addressed by (key, t)."""
     t, x = carry.t + 1, carry.x
-    key_t, key_hat = random.split(random.fold_in(key, t))
+    key_t, key_hat = step_keys(key, t)
     est, est_state = estimator.estimate(key_t, problem, x, carry.est_state)
     updates, opt_state = optimizer.update(est.grad, carry.opt_state, x)
 
@@ -113,23 +124,28 @@ def chunk(
     carry: Carry,
     key: Key,
     n: jax.Array,
+    feed: Fed | None = None,
     *,
     estimator: Estimator,
     optimizer: optax.GradientTransformation,
     every: int,
 ) -> tuple[Carry, Log]:
-    """n <= every iterations and their logs. n is traced: one program serves every chunk."""
+    """n <= every iterations and their logs. n is traced: one program serves every chunk.
 
-    def one(carry: Carry) -> tuple[Carry, Log]:
-        carry, est = step(problem, estimator, optimizer, carry, key)
+    ``feed`` holds the contexts of every step, for a problem that has them on disk.
+    """
+
+    def one(carry: Carry, i: Any) -> tuple[Carry, Log]:
+        here = problem if feed is None else dataclasses.replace(problem, data=at_step(feed, i))
+        carry, est = step(here, estimator, optimizer, carry, key)
         finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(carry.x)]).all()
         return carry, jax.tree.map(jnp.asarray, Log(est.cost, est.aux, finite))
 
     def record(i: jax.Array, state: tuple[Carry, Log]) -> tuple[Carry, Log]:
-        carry, log = one(state[0])
+        carry, log = one(state[0], i)
         return carry, jax.tree.map(lambda rows, row: rows.at[i].set(row.astype(rows.dtype)), state[1], log)
 
-    shapes = jax.eval_shape(one, carry)[1]
+    shapes = jax.eval_shape(one, carry, 0)[1]
     empty = jax.tree.map(lambda s: jnp.zeros((every, *s.shape), s.dtype), shapes)
     return lax.fori_loop(0, n, record, (carry, empty))
 
@@ -145,8 +161,11 @@ def minimize(
     every: int = 100,
     metrics: Metrics | None = None,
     callbacks: Iterable[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+    resume: str = "auto",
     stop_when: StopWhen | None = None,
     diagnose: int = 0,
+    mesh: Mesh | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Minimise F from x1 by T steps of an optax optimizer on estimated gradients (Algorithm 2).
@@ -166,11 +185,18 @@ def minimize(
         every: steps per chunk.
         metrics: evaluated at x1 and after each chunk; its values become columns of the history.
         callbacks: called after each chunk.
+        checkpoint: saves the run in a folder, ``Checkpoint(folder)``. Ctrl-C and SIGTERM then save and stop.
+        resume: ``"auto"`` goes on from the folder's last good checkpoint, with the bits of a run that was
+            never stopped; chunks after that checkpoint call their callbacks again. T may grow. Another
+            problem, setting or version is refused. ``"restart"`` starts over and puts the old run aside.
         stop_when: ``(problem, x, key) -> (stop?, dict of columns)``, e.g. ``certified(eps)``; asked at x1
             and after each chunk, where its values become columns of the history.
         diagnose: every that many chunks, and at x1, measure the estimator's bias, variance and time where
             the run stands, and certify |grad F|^2; the columns are those of `diagnostics.along.diagnosis`.
             0: never.
+        mesh: spread the estimates of a `minibatch` over the devices of a mesh with one axis, in one process
+            or many (`jax.distributed`): the numbers of one device up to the order of sums, and the same bits
+            in every run on that mesh. Each process gives the same arguments; the first writes the records.
         progress: show a progress bar; by default if the output is a terminal or a notebook.
 
     Raises:
@@ -183,19 +209,53 @@ def minimize(
     x1 = as_arrays("x1", "minimize", x1)
     check_shapes(problem, x1)
     manifest = {"T": T, "every": every, "key": np.asarray(random.key_data(key)).tolist()}
-    if isinstance(estimator, str):
-        require_choice("estimator", "minimize", estimator, ("auto",))
-        tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE))
-        estimator, manifest["tuning"] = tuned.estimator, tuned.asdict()
-    run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose)
-    run.begin(x1, manifest)
-    with Progress(T, enabled=progress) as bar:
+    with contextlib.ExitStack() as stack:
+        keeper = stack.enter_context(Keeper(checkpoint, T, resume)) if checkpoint else None
+        if isinstance(estimator, str):
+            require_choice("estimator", "minimize", estimator, ("auto",))
+            estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key)
+        run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose, mesh)
+        stack.callback(run.close)
+        saved = (
+            keeper.restore(identity(problem, estimator, optimizer, x1, key, every), run.first(x1)) if keeper else None
+        )
+        run.begin(x1, manifest, saved)
+        bar = stack.enter_context(Progress(T, enabled=progress))
         while run.t < T and not run.stopped:
-            run.advance(min(run.every, T - run.t))
+            run.advance(min(run.every - run.t % run.every, T - run.t))
             for callback in callbacks:
-                callback(run.history[-1], run.carry.x)
+                callback(run.history[-1], run.x)
             bar.update(run.t, run.history[-1])
+            if keeper:
+                keeper.keep(run)
+        if keeper:
+            keeper.keep(run, last=True)
     return run.result()
+
+
+def tuned_now(problem: Problem, x1: X, key: Key) -> tuple[Estimator, dict[str, Any]]:
+    tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE))
+    return tuned.estimator, tuned.asdict()
+
+
+def tuned_before(problem: Problem, keeper: Keeper | None) -> tuple[Estimator, dict[str, Any]] | None:
+    """What the run that goes on was given: a measurement taken again might choose another."""
+    table = keeper.tuning() if keeper else None
+    return (named_candidate(problem, table["choice"]), table) if table else None
+
+
+def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int, mesh: Mesh | None) -> Feeder | None:
+    """Of a problem whose contexts are on disk."""
+    if problem.source is None:
+        return None
+    contexts = estimator.contexts
+    if contexts is None:
+        raise ValueError(
+            "`estimator` of minimize must tell its contexts' keys where they are read from disk: Estimator(..., "
+            "contexts=...). Use rt_mlmc, dl_sgd, saa, antithetic_mlmc, maml, imaml or a minibatch of one of them."
+        )
+    columns = columns_of(mesh) if mesh else None
+    return Feeder(problem.source, lambda t: contexts(step_keys(key, t)[0]), every, columns)
 
 
 class Run:
@@ -211,9 +271,14 @@ class Run:
         metrics: Metrics | None,
         stop_when: StopWhen | None = None,
         diagnose: int = 0,
+        mesh: Mesh | None = None,
     ) -> None:
-        self.chunk = partial(chunk, problem, key=key, estimator=estimator, optimizer=optimizer, every=every)
-        self.first = partial(initial_carry, problem, estimator, optimizer)
+        spread, place = over_devices(estimator, mesh) if mesh else estimator, replicate(mesh)
+        self.feeder = feeder_of(problem, spread, key, every, mesh)
+        inside = place(dataclasses.replace(problem, source=None))  # one program for every store
+        self.chunk = partial(chunk, inside, key=place(key), estimator=spread, optimizer=optimizer, every=every)
+        self.first = lambda x1: place(initial_carry(problem, estimator, optimizer, x1))
+        self.here = local if mesh else lambda tree: tree
         self.every = every
         self.metrics = metrics
         self.ask = partial(stop_when, problem) if stop_when else None
@@ -223,26 +288,49 @@ class Run:
         self.key_diagnose = random.fold_in(key, ROLE_DIAGNOSE)
         self.stopped = False
 
-    def begin(self, x1: X, manifest: dict[str, Any]) -> None:
+    def begin(self, x1: X, manifest: dict[str, Any], saved: Snapshot | None = None) -> None:
         self.carry = self.first(x1)
         self.history: list[Row] = []
         self.cost = Cost()
-        self.seconds = 0.0
+        self.seconds = self.compile_seconds = 0.0
         self.manifest = {**environment(), **manifest}
-        started = time.perf_counter()
-        jax.block_until_ready(self.chunk(carry=self.carry, n=0))  # no steps: compiles
-        self.compile_seconds = time.perf_counter() - started
-        self.record({})
+        if saved:
+            self.go_on_from(saved)
+        if self.t < manifest["T"]:
+            started = time.perf_counter()
+            jax.block_until_ready(self.take(self.carry, 0))  # no steps: compiles
+            self.compile_seconds += time.perf_counter() - started
+        if not saved:
+            self.record({})
+
+    def snapshot(self) -> Snapshot:
+        totals = {"cost": self.cost.asdict(), "seconds": self.seconds, "compile_seconds": self.compile_seconds}
+        return Snapshot(self.carry, self.history, {**totals, "stopped": self.stopped, "manifest": self.manifest})
+
+    def go_on_from(self, saved: Snapshot) -> None:
+        T, totals = self.manifest["T"], saved.totals
+        self.carry, self.history = saved.carry, saved.history
+        if self.t > T:
+            raise ValueError(f"`T` of minimize must not be less than the {self.t} steps already saved. Got {T}.")
+        self.cost, self.stopped = Cost(**totals["cost"]), totals["stopped"]
+        self.seconds, self.compile_seconds = totals["seconds"], totals["compile_seconds"]
+        resumed = [*totals["manifest"].get("resumed_at", ()), self.t]
+        self.manifest = {**totals["manifest"], "T": T, "resumed_at": resumed}
 
     @property
     def t(self) -> int:
         return int(self.carry.t)
 
+    @property
+    def x(self) -> X:
+        """Where the run stands, as an array of this process."""
+        return self.here(self.carry.x)
+
     def advance(self, n: int) -> None:
         """n more steps, a row of history, or `RunStopped`."""
         before = self.carry
         started = time.perf_counter()
-        self.carry, log = jax.block_until_ready(self.chunk(carry=before, n=n))
+        self.carry, log = jax.block_until_ready(self.take(before, n))
         self.seconds += time.perf_counter() - started
         log = jax.tree.map(lambda a: np.asarray(a)[:n], log)
         if not log.finite.all():
@@ -250,9 +338,17 @@ class Run:
         self.cost = self.cost + jax.tree.map(lambda a: int(a.sum(dtype=np.int64)), log.cost)
         self.record({name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1})
 
+    def take(self, carry: Carry, n: int) -> tuple[Carry, Log]:
+        """n steps from this carry, with the contexts that they need."""
+        return self.chunk(carry=carry, n=n, feed=self.feeder.after(int(carry.t)) if self.feeder else None)
+
+    def close(self) -> None:
+        if self.feeder:
+            self.feeder.close()
+
     def stop_at(self, before: Carry, good: int, log: Log) -> None:
         """Step number ``good`` of this chunk spoilt x: go back to the last finite iterate."""
-        self.carry, _ = self.chunk(carry=before, n=good)  # draws are addressed: the same steps again
+        self.carry, _ = self.take(before, good)  # draws are addressed: the same steps again
         level = f" (level k = {log.aux['level'][good]:g})" if "level" in log.aux else ""
         raise RunStopped(
             f"x became non-finite at t = {self.t + 1}{level}. Usual causes: the outer step or beta0 too large, or "
@@ -262,7 +358,7 @@ class Run:
 
     def record(self, values: dict[str, float]) -> None:
         row = {"t": self.t, "seconds": self.seconds, **self.cost.asdict(), **values}
-        for name, value in (self.metrics(self.carry.x) if self.metrics else {}).items():
+        for name, value in (self.metrics(self.x) if self.metrics else {}).items():
             if np.ndim(value) != 0 or not np.isfinite(float(value)):
                 raise RunStopped(
                     f"metric `{name}` must be one finite number. Got {value!r} at t = {self.t}; x there is in the "
@@ -271,14 +367,14 @@ class Run:
                 )
             row[name] = float(value)
         if self.diagnose and len(self.history) % self.diagnose == 0:
-            row |= self.diagnosis(self.carry.x, random.fold_in(self.key_diagnose, self.t))
+            row |= self.diagnosis(self.x, random.fold_in(self.key_diagnose, self.t))
         if self.ask:
-            self.stopped, columns = self.ask(self.carry.x, random.fold_in(self.key_stop, self.t))
+            self.stopped, columns = self.ask(self.x, random.fold_in(self.key_stop, self.t))
             row |= columns
         self.history.append(row)
 
     def result(self) -> Result:
-        c = self.carry
+        c = self.here(self.carry)
         return Result(
             c.x, c.x_hat, c.x_mean, self.history, self.cost, self.seconds, self.compile_seconds, self.manifest
         )

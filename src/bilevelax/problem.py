@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import random
 
 if TYPE_CHECKING:
+    from bilevelax.feed import Source
     from bilevelax.inverse import InverseHessian
     from bilevelax.lower import LowerSolver
 
@@ -92,6 +93,7 @@ class Problem:
         support: ``(xi, data) -> (etas, weights)``, all outcomes of a context, stacked, and their
             probabilities, where P_{eta|xi} is a stored finite set (padding has weight 0). It makes
             `respond` exact and allows ``saa(n="all")`` and ``antithetic_mlmc(exact_top=True)``.
+        source: where `minimize` reads contexts from that are not in memory; see `from_clients`.
         guess: ``(x, xi, data) -> y``, where `saa` and `antithetic_mlmc` start their solves instead
             of ``init_y``; it changes their cost, not their mean. `warm_started` learns one.
     """
@@ -109,6 +111,7 @@ class Problem:
     n_contexts: int | None = static(default=None)
     context_at: Callable[[Any, PyTree], Xi] | None = static(default=None)
     support: Callable[[Xi, PyTree], tuple[Eta, jax.Array]] | None = static(default=None)
+    source: Source | None = static(default=None)
     guess: Callable[[X, Xi, PyTree], Y] | None = static(default=None)
 
     def __post_init__(self) -> None:

@@ -59,7 +59,7 @@ def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimato
         starts = jax.vmap(partial(known.start, x))(xis)
         return found._replace(visits=()), memory.learn(state, xis, ys, starts)
 
-    return Estimator(init, estimate, settings=estimator.settings)
+    return Estimator(init, estimate, settings=estimator.settings, contexts=estimator.contexts)
 
 
 def warm_table() -> Memory:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
+import numpy as np
 import optax
 import typer
 from jax import random
+from jax.sharding import Mesh
 from rich.console import Console
 from rich.table import Table
 
 from bilevelax import applications, estimators
+from bilevelax.checkpoint import Checkpoint
 from bilevelax.cli.settings import call, parse
+from bilevelax.devices import local_mesh
 from bilevelax.estimate import Estimator
 from bilevelax.inverse import neumann
 from bilevelax.minibatch import minibatch
 from bilevelax.outer import Result, minimize
 from bilevelax.schedules import sqrt_then_linear
+from bilevelax.signals import Terminated
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 
@@ -59,28 +67,62 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the records; by default runs/NAME-ESTIMATOR-SEED.")
     ] = None,
+    devices: Annotated[int, typer.Option(help="Devices that share the contexts of a step; on CPU they are made.")] = 1,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="One of many processes: all devices of a SLURM or Kubernetes job.")
+    ] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Start over; the old run is put aside.")] = False,
 ) -> None:
     """Minimise an application and save history, arrays and manifest.
+
+    The run is saved once a minute, on Ctrl-C and on SIGTERM: the same command goes on where it stopped.
 
     Example: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000 -a d_x=10
     """
     config = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
+    mesh = mesh_of(devices, distributed)  # before JAX counts its devices
     made = call("application", name, applications.catalogue.load(name), parse(app_setting or []))
-    result = minimize(
-        made.problem,
-        build_estimator(estimator, K, N, contexts, parse(est_setting or [])),
-        build_optimizer(optimizer, step, t0),
-        made.x1,
-        key=random.key(seed),
-        T=T,
-        every=every,
-        metrics=made.metrics,
-    )
-    result.manifest["config"] = config
     folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
+    with told_when_stopped():
+        result = minimize(
+            made.problem,
+            build_estimator(estimator, K, N, contexts, parse(est_setting or [])),
+            build_optimizer(optimizer, step, t0),
+            made.x1,
+            key=random.key(seed),
+            T=T,
+            every=every,
+            metrics=made.metrics,
+            checkpoint=Checkpoint(folder),
+            resume="restart" if restart else "auto",
+            mesh=mesh,
+        )
+    if jax.process_index() > 0:
+        return  # the first process writes and speaks
+    result.manifest["config"] = config
     result.save(folder)
+    if resumed := result.manifest.get("resumed_at"):
+        Console().print(f"Went on from t = {resumed[-1]}, saved by an earlier run.", highlight=False)
     show(f"{name} by {estimator}", result)
     Console().print(f"Saved in {folder}", highlight=False)
+
+
+@contextlib.contextmanager
+def told_when_stopped() -> Iterator[None]:
+    """Ctrl-C and SIGTERM: one line that says where the run is, and the exit code that shells expect."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated) as stop:
+        typer.echo(str(stop).replace("the same call", "the same command") or "Stopped.", err=True)
+        raise
+
+
+def mesh_of(devices: int, distributed: bool) -> Mesh | None:
+    """The devices that share a step's contexts; None for one."""
+    if distributed:
+        jax.distributed.initialize()  # SLURM, Kubernetes, Open MPI and TPU pods tell JAX where its peers are
+        return Mesh(np.asarray(jax.devices()), ("contexts",))
+    return local_mesh(devices) if devices > 1 else None
 
 
 def show(title: str, result: Result) -> None:

@@ -24,6 +24,7 @@ from bilevelax.minibatch import minibatch
 from bilevelax.problem import Key, Problem, X
 from bilevelax.validate import as_arrays, check_shapes
 
+CONTEXTS = 32
 CALLS = 8  # of an estimator in one measurement
 REFERENCE = {"contexts": 32, "samples": 256}
 
@@ -108,6 +109,11 @@ def candidates(problem: Problem, contexts: int) -> list[Candidate]:
     ]
 
 
+def named_candidate(problem: Problem, choice: str) -> Estimator:
+    """The candidate that `tune` called by this name."""
+    return {each.name: each.estimator for each in candidates(problem, CONTEXTS)}[choice]
+
+
 class Lap(NamedTuple):
     """Rows of gradients and what each measurement took."""
 
@@ -145,7 +151,7 @@ def tune(
     *,
     key: Key,
     budget_seconds: float = 10.0,
-    contexts: int = 32,
+    contexts: int = CONTEXTS,
     tol: float = 0.05,
     among: dict[str, Estimator] | None = None,
 ) -> Tuned:

@@ -13,7 +13,7 @@ from jax import lax, random
 from bilevelax import trees
 from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
 from bilevelax.errors import require_choice, require_integer, require_positive
-from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless, visit
+from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, first_of_split, stateless, visit
 from bilevelax.estimators.saa import F_SAMPLES
 from bilevelax.newton import LinearSolver, direct_or_cg
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
@@ -270,7 +270,7 @@ def antithetic_mlmc(
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
         return parts.at_level(parts.draw(random.split(key, 4)[1]), key, problem, x)
 
-    return stateless(estimate, parts)
+    return stateless(estimate, parts, contexts=first_of_split(4))
 
 
 def _check(n0: int, levels: int | None, rate: float, exponent: float, f_samples: str, exact_top: bool) -> None:

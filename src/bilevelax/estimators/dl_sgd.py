@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax import random
 
 from bilevelax.errors import require_integer
-from bilevelax.estimate import Cost, Estimate, Estimator, stateless
+from bilevelax.estimate import Cost, Estimate, Estimator, first_of_split, stateless
 from bilevelax.estimators.rt_mlmc import Settings
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import InverseHessian, inverse_of
@@ -37,4 +37,4 @@ def dl_sgd(
         grad, cost = hypergradient(key_v, problem, x, y.last, xi, inverse_of(problem, inverse), batch)
         return Estimate(grad, Cost(xi=1) + y.cost + cost, {})
 
-    return stateless(estimate, settings=Settings(K, lower, inverse, batch))
+    return stateless(estimate, settings=Settings(K, lower, inverse, batch), contexts=first_of_split(4))

@@ -8,7 +8,7 @@ from optax import tree
 
 from bilevelax import trees
 from bilevelax.errors import require_integer, require_positive
-from bilevelax.estimate import Cost, Count, Estimate, Estimator, stateless
+from bilevelax.estimate import Cost, Count, Estimate, Estimator, first_of_split, stateless
 from bilevelax.newton import cg
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 from bilevelax.sample_average import newton_cg
@@ -65,4 +65,4 @@ def imaml(n: int = 32, steps: int | None = 16, gamma: float | None = None, cg_st
         cost = cost + Cost(eta=2, grad_f=1, hess_g=products, cross_g=1)
         return Estimate(grad, Cost(xi=1) + cost.times(n), {})
 
-    return stateless(estimate)
+    return stateless(estimate, contexts=first_of_split(3))

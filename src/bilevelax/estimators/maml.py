@@ -8,7 +8,7 @@ from jax import lax, random
 
 from bilevelax import trees
 from bilevelax.errors import require_integer, require_positive
-from bilevelax.estimate import Cost, Count, Estimate, Estimator, stateless
+from bilevelax.estimate import Cost, Count, Estimate, Estimator, first_of_split, stateless
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 
 
@@ -58,4 +58,4 @@ def maml(m: int = 1, gamma: float = 0.1, first_order: bool = False, batch: int =
         calls = Cost(eta=m + 1, grad_f=1, grad_g=m, hess_g=seconds, cross_g=seconds)
         return Estimate(jax.grad(loss)(x), Cost(xi=1) + calls.times(batch), {})
 
-    return stateless(estimate)
+    return stateless(estimate, contexts=first_of_split(3))

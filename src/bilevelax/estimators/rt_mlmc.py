@@ -13,7 +13,7 @@ from optax import tree
 
 from bilevelax import trees
 from bilevelax.errors import require_integer
-from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, stateless
+from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, first_of_split, stateless
 from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import SMALL, InverseHessian, inverse_of
 from bilevelax.lower import Iterates, LowerSolver, lower_of
@@ -174,4 +174,4 @@ def rt_mlmc(
         key_k = random.split(key, 4)[1]
         return levels.at_level(levels.draw(key_k), key, problem, x)
 
-    return stateless(estimate, levels, settings)
+    return stateless(estimate, levels, settings, contexts=first_of_split(4))

@@ -9,7 +9,7 @@ from jax import random
 
 from bilevelax.draws import Range, average_of, with_replacement
 from bilevelax.errors import require_choice, require_integer
-from bilevelax.estimate import Cost, Estimate, Estimator, stateless, visit
+from bilevelax.estimate import Cost, Estimate, Estimator, first_of_split, stateless, visit
 from bilevelax.newton import LinearSolver, direct_or_cg
 from bilevelax.problem import Key, Problem, X, Xi
 from bilevelax.sample_average import Average, Solver, newton_solver, of_stack, respond_from_start
@@ -70,4 +70,4 @@ def saa(
         aux = {"lower_grad_norm": response.solution.grad_norm, "newton_steps": response.solution.iterations}
         return Estimate(response.grad, drawn + response.cost, aux, visit(xi, response.solution.y))
 
-    return stateless(estimate)
+    return stateless(estimate, contexts=first_of_split(2))

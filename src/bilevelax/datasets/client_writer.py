@@ -1,0 +1,211 @@
+"""Writing client stores in constant memory: from an iterator, or from a table with a client column."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BATCH = 65536  # rows of a table in memory at once
+Batch = tuple[np.ndarray, dict[str, np.ndarray]]  # client of each row, columns
+
+
+class ClientWriter:
+    """``with ClientWriter(folder) as writer: writer.add({"a": rows, "b": labels})``, once for each client.
+
+    Files grow in ``FOLDER.partial``, which becomes the folder at the end: a store is complete or not there.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).expanduser()
+        self.partial = self.folder.with_name(f"{self.folder.name}.partial")
+        self.columns: dict[str, _Column] = {}
+        self.rows = self.longest = 0
+        self.shortest: int | None = None
+
+    def __enter__(self) -> ClientWriter:
+        if self.folder.exists():
+            raise ValueError(f"`folder` of ClientWriter must not exist yet. Got {str(self.folder)!r}.")
+        shutil.rmtree(self.partial, ignore_errors=True)
+        self.partial.mkdir(parents=True)
+        self.offsets = _Column(self.partial / "offsets.bin", np.dtype("<i8"), ())
+        self.offsets.append(np.zeros(1, np.int64))
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        described = {name: column.close() for name, column in self.columns.items()}
+        offsets = self.offsets.close()
+        if kind is None:
+            if not self.rows:
+                raise ValueError("A client store must hold at least one client. Got none.")
+            self._finish(described, offsets)
+        else:
+            shutil.rmtree(self.partial, ignore_errors=True)
+
+    def add(self, client: Mapping[str, Any], counts: Any = None) -> None:
+        """One more client: columns of equal length, the same names, dtypes and shapes for all clients.
+
+        With ``counts``, many clients at once: their rows one after the other, and how many each has.
+        """
+        arrays = {name: np.asarray(value) for name, value in client.items()}
+        lengths = {name: len(a) if a.ndim else 0 for name, a in arrays.items()}
+        counts = np.asarray([max(lengths.values(), default=0)] if counts is None else counts, np.int64)
+        if not arrays or set(lengths.values()) != {counts.sum()} or counts.min() < 1:
+            raise ValueError(
+                f"A client must hold columns with one entry for each of its rows, at least one. Got {lengths}."
+            )
+        if not self.columns:
+            self.columns = {
+                name: _Column(self.partial / f"{name}.bin", a.dtype.newbyteorder("<"), a.shape[1:])
+                for name, a in arrays.items()
+            }
+        if arrays.keys() != self.columns.keys():
+            raise ValueError(f"Every client must have the columns {list(self.columns)}. Got {list(arrays)}.")
+        for name, a in arrays.items():
+            self.columns[name].append(a)
+        self.offsets.append(self.rows + np.cumsum(counts))
+        self.rows += int(counts.sum())
+        self.longest = max(self.longest, int(counts.max()))
+        self.shortest = min(self.shortest or self.longest, int(counts.min()))
+
+    def _finish(self, columns: dict[str, Any], offsets: dict[str, Any]) -> None:
+        manifest = {
+            "format": 1,
+            "clients": offsets["rows"] - 1,
+            "rows": self.rows,
+            "longest": self.longest,
+            "shortest": self.shortest,
+            "columns": columns,
+            "offsets": offsets,
+        }
+        text = json.dumps(manifest, sort_keys=True)
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        (self.partial / "manifest.json").write_text(json.dumps({**manifest, "sha256": sha256}, indent=2))
+        self.partial.rename(self.folder)
+
+
+class _Column:
+    """A file of rows, and the checksum of what was written."""
+
+    def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        if dtype.hasobject or not path.name.removesuffix(".bin").isidentifier():
+            raise ValueError(f"A column must have a plain name and numbers as values. Got {path.stem!r} of {dtype}.")
+        self.path, self.dtype, self.shape, self.rows = path, dtype, shape, 0
+        self.file = open(path, "wb")  # noqa: SIM115 (open as long as rows come)
+        self.digest = hashlib.sha256()
+
+    def append(self, rows: np.ndarray) -> None:
+        if rows.shape[1:] != self.shape or not np.can_cast(rows.dtype, self.dtype, "same_kind"):
+            raise ValueError(
+                f"Column {self.path.stem!r} must have rows of shape {self.shape} and dtype {self.dtype}. "
+                f"Got {rows.shape[1:]} and {rows.dtype}."
+            )
+        data = np.ascontiguousarray(rows, self.dtype).tobytes()
+        self.file.write(data)
+        self.digest.update(data)
+        self.rows += len(rows)
+
+    def close(self) -> dict[str, Any]:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        described = {"file": self.path.name, "dtype": self.dtype.str, "shape": list(self.shape), "rows": self.rows}
+        return {**described, "sha256": self.digest.hexdigest()}
+
+
+def from_csv(folder: str | Path, path: str | Path, client: str) -> dict[str, int]:
+    """A client store from a CSV file with a header: ``client`` names the column of clients, the others are numbers.
+
+    Rows may come in any order. Returns the number of each client by its name; memory grows with the
+    number of clients, not of rows.
+    """
+    return _from_table(folder, lambda: _csv_batches(Path(path), client))
+
+
+def from_parquet(folder: str | Path, path: str | Path, client: str) -> dict[str, int]:
+    """Likewise from a Parquet file; needs pyarrow."""
+    return _from_table(folder, lambda: _parquet_batches(Path(path), client))
+
+
+def _from_table(folder: str | Path, batches: Callable[[], Iterator[Batch]]) -> dict[str, int]:
+    """Two passes: how many rows each client has, then every row to its place."""
+    numbers: dict[str, int] = {}
+    counts: list[int] = []
+    kinds: dict[str, np.dtype] = {}
+    for names, columns in batches():
+        for name, count in zip(*np.unique(names, return_counts=True), strict=True):
+            i = numbers.setdefault(str(name), len(numbers))
+            if i == len(counts):
+                counts.append(0)
+            counts[i] += int(count)
+        kinds = {name: np.result_type(kinds.get(name, a.dtype), a.dtype) for name, a in columns.items()}
+    ends = np.cumsum([0, *counts])
+    work = Path(f"{folder}.table")
+    work.mkdir(parents=True)
+    try:
+        maps = {
+            name: np.memmap(work / f"{name}.bin", kind, "w+", shape=(int(ends[-1]),)) for name, kind in kinds.items()
+        }
+        cursor = ends[:-1].copy()
+        for names, columns in batches():
+            ids = np.asarray([numbers[str(name)] for name in names])
+            order = np.argsort(ids, kind="stable")
+            unique, first, count = np.unique(ids[order], return_index=True, return_counts=True)
+            place = np.repeat(cursor[unique] - first, count) + np.arange(len(ids))
+            cursor[unique] += count
+            for name, a in columns.items():
+                maps[name][place] = a[order]
+        with ClientWriter(folder) as writer:
+            for start, end in itertools.pairwise(ends):
+                writer.add({name: a[start:end] for name, a in maps.items()})
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return numbers
+
+
+def _csv_batches(path: Path, client: str) -> Iterator[Batch]:
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        header = list(reader.fieldnames or ())
+        _require_column(path, client, header)
+        rows: list[dict[str, str]] = []
+        for row in reader:
+            rows.append(row)
+            if len(rows) == BATCH:
+                yield _csv_batch(path, rows, client, header)
+                rows = []
+        if rows:
+            yield _csv_batch(path, rows, client, header)
+
+
+def _csv_batch(path: Path, rows: list[dict[str, str]], client: str, header: list[str]) -> Batch:
+    try:
+        columns = {name: np.asarray([float(row[name]) for row in rows]) for name in header if name != client}
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} must hold numbers in every column but {client!r}: {error}.") from error
+    return np.asarray([row[client] for row in rows]), columns
+
+
+def _parquet_batches(path: Path, client: str) -> Iterator[Batch]:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise ValueError("from_parquet needs pyarrow: pip install pyarrow.") from None
+    table = parquet.ParquetFile(path)
+    _require_column(path, client, table.schema_arrow.names)
+    for batch in table.iter_batches(BATCH):
+        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+        yield columns.pop(client).astype(str), columns
+
+
+def _require_column(path: Path, client: str, header: list[str]) -> None:
+    if client not in header:
+        raise ValueError(f"`client` must name a column of {path}, one of {header}. Got {client!r}.")

@@ -1,0 +1,201 @@
+"""One minibatch on many devices: equal work for each, and the numbers of one device up to the order of sums."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import heapq
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from bilevelax.errors import require_integer
+from bilevelax.estimate import Estimate, Estimator, stateless
+from bilevelax.feed import Fed
+from bilevelax.minibatch import FEW, Batch, Plan, lane_keys, left_levels, plan_of, unstratified
+from bilevelax.problem import Key, Problem, PyTree, X
+
+REPLICATED = PartitionSpec()
+
+
+class Deal(NamedTuple):
+    """Who computes what: ``lanes[d]`` are device d's, first those of the levels ``known``, the same on all devices."""
+
+    known: tuple[int, ...]
+    lanes: np.ndarray  # (devices, lanes of each)
+
+
+def expected_levels(plan: Plan) -> np.ndarray:
+    """The level of every lane; of lanes whose level is random, the one in the middle."""
+    middle = np.searchsorted(np.cumsum(plan.fraction)[:-1], 0.5 + np.arange(plan.left), side="right")
+    return np.concatenate([plan.known, plan.alone, plan.first + middle]).astype(int)
+
+
+def deal(plan: Plan, devices: int) -> Deal:
+    """Every device gets the same share of every level; what cannot be shared goes to whoever has least to do.
+
+    A lane of level k costs 2^k. All devices run one program, so they have equally many lanes.
+    """
+    levels = expected_levels(plan)
+    sure = len(plan.known) + len(plan.alone)
+    shares = {k: np.flatnonzero(levels[:sure] == k) for k in sorted(set(levels[:sure].tolist()), reverse=True)}
+    deepest_first = [k for k, lanes in shares.items() for _ in range(len(lanes) // devices)]
+    deepest = deepest_first[FEW - 1] if len(deepest_first) >= FEW else -1  # to vectorise fewer would gain little
+    counts = {k: len(lanes) // devices for k, lanes in shares.items() if k <= deepest}
+    known = tuple(k for k in counts for _ in range(counts[k]))
+    mine = [shares[k][: counts[k] * devices].reshape(devices, -1) for k in counts]
+    vectorised = np.concatenate(mine, axis=1) if mine else np.zeros((devices, 0), int)
+    rest = np.setdiff1d(np.arange(len(levels)), vectorised)
+    room = len(rest) // devices
+    given: list[list[int]] = [[] for _ in range(devices)]
+    loads = [(0.0, d) for d in range(devices)]  # of those that have room
+    for lane in sorted(rest.tolist(), key=lambda lane: (-levels[lane], lane)):
+        load, d = heapq.heappop(loads)
+        given[d].append(lane)
+        if len(given[d]) < room:
+            heapq.heappush(loads, (load + 2.0 ** levels[lane], d))
+    return Deal(known, np.concatenate([vectorised, np.asarray(given, int).reshape(devices, room)], axis=1))
+
+
+def axis_of(mesh: Mesh) -> str:
+    if len(mesh.axis_names) != 1:
+        raise ValueError(
+            f"`mesh` of minimize must have one axis, that of the contexts. Got {mesh.axis_names}; make one with "
+            "jax.make_mesh((n,), ('contexts',))."
+        )
+    return mesh.axis_names[0]
+
+
+@functools.lru_cache(maxsize=64)  # one program for many runs
+def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
+    """A minibatch whose estimates are spread over the devices of a mesh by `shard_map`; gradients meet in one psum.
+
+    Lanes keep their keys and levels, so the mean is that of one device, added up in another order.
+    """
+    axis, batch = axis_of(mesh), estimator.batch
+    if batch is None:
+        raise ValueError("`estimator` of minimize must be a minibatch where `mesh` is given: minibatch(estimator, m).")
+    if batch.m % mesh.size:
+        raise ValueError(f"`m` of minibatch must be a multiple of the {mesh.size} devices of the mesh. Got {batch.m}.")
+    split = PartitionSpec(axis)
+    dealt = _dealt(batch, mesh.size)
+
+    def estimate(key: Key, problem: Problem, x: X) -> Estimate:
+        keys, levels = lane_keys(key, batch.m)[dealt.lanes], _levels(batch, key, dealt)
+        specs = jax.tree.map(lambda a: split if _is_fed(a) else REPLICATED, problem, is_leaf=_is_fed)
+
+        def local(keys: Key, levels: Any, problem: Problem, x: X) -> Estimate:
+            stacked = _estimates(batch, dealt.known, keys[0], jax.tree.map(lambda a: a[0], levels), problem, x)
+            total = lambda a: lax.psum(jnp.sum(a, axis=0, dtype=a.dtype), axis)
+            mean = lambda a: total(a.astype(jnp.result_type(float)) if _counts(a) else a) / batch.m
+            return Estimate(
+                grad=jax.tree.map(mean, stacked.grad),
+                cost=jax.tree.map(lambda a: total(jnp.asarray(a)), stacked.cost),
+                aux=jax.tree.map(mean, stacked.aux),
+            )
+
+        together = jax.shard_map(
+            local, mesh=mesh, in_specs=(split, split, specs, REPLICATED), out_specs=REPLICATED, check_vma=False
+        )
+        return together(keys, levels, problem, x)
+
+    def contexts(key: Key) -> Key:
+        assert estimator.contexts is not None
+        keys = estimator.contexts(key)
+        each = len(keys) // batch.m
+        return keys.reshape(batch.m, each, *keys.shape[1:])[dealt.lanes.ravel()].reshape(keys.shape)
+
+    return stateless(estimate, settings=estimator.settings, contexts=estimator.contexts and contexts)
+
+
+def _is_fed(a: Any) -> bool:
+    return isinstance(a, Fed)
+
+
+def _counts(a: jax.Array) -> bool:
+    return not jnp.issubdtype(a.dtype, jnp.floating)
+
+
+def _dealt(batch: Batch, devices: int) -> Deal:
+    if batch.mode == "stratified" and batch.estimator.levels is not None:
+        return deal(plan_of(batch.estimator.levels, batch.m), devices)
+    return Deal((), np.arange(batch.m).reshape(devices, -1))
+
+
+def _levels(batch: Batch, key: Key, dealt: Deal) -> Any:
+    """Levels of the lanes that are not known at compile time, for each device."""
+    levels = batch.estimator.levels
+    devices = len(dealt.lanes)
+    if levels is None or batch.mode in ("loop", "vmap"):
+        return jnp.zeros((devices, 0), jnp.int32)
+    if batch.mode == "shared":
+        return jnp.full((devices, 1), levels.draw(random.fold_in(key, batch.m)))
+    plan = plan_of(levels, batch.m)
+    left = left_levels(plan, random.fold_in(key, batch.m))
+    every_lane = jnp.concatenate([jnp.asarray((*plan.known, *plan.alone), jnp.int32), left])
+    return every_lane[dealt.lanes[:, len(dealt.known) :]]
+
+
+def _estimates(batch: Batch, known: tuple[int, ...], keys: Key, levels: jax.Array, problem: Problem, x: X) -> Estimate:
+    if batch.mode == "stratified" and batch.estimator.levels is not None:
+        return batch.estimator.levels.at_levels(known, levels, keys, problem, x)
+    return unstratified(batch, keys, levels[0] if batch.mode == "shared" and len(levels) else None, problem, x)
+
+
+def replicate(mesh: Mesh | None) -> Callable[[PyTree], PyTree]:
+    """A function that puts a tree on all devices of a mesh, in all processes; without a mesh it does nothing."""
+    if mesh is None:
+        return lambda tree: tree
+    everywhere = NamedSharding(mesh, REPLICATED)
+
+    def put(leaf: Any) -> jax.Array:
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):  # a typed key has to be made there
+            wrap = jax.jit(
+                lambda words: random.wrap_key_data(words, impl=random.key_impl(leaf)), out_shardings=everywhere
+            )
+            return wrap(np.asarray(random.key_data(leaf)))
+        return jax.device_put(np.asarray(leaf), everywhere)
+
+    return lambda tree: jax.tree.map(put, tree)
+
+
+def local(tree: PyTree) -> PyTree:
+    """Replicated arrays as arrays of this process alone."""
+    return jax.tree.map(lambda a: a.addressable_data(0) if isinstance(a, jax.Array) else a, tree)
+
+
+class Columns(NamedTuple):
+    """Which contexts of a step this process reads, and how they become arrays of the mesh."""
+
+    mine: Callable[[int], np.ndarray]  # number of contexts -> those of this process's devices
+    place: Callable[[np.ndarray, int], jax.Array]
+
+
+def columns_of(mesh: Mesh) -> Columns:
+    sharding = NamedSharding(mesh, PartitionSpec(None, axis_of(mesh)))
+
+    def mine(n: int) -> np.ndarray:
+        found = sharding.addressable_devices_indices_map((1, n)).values()
+        starts = sorted({(s[1].start or 0, n if s[1].stop is None else s[1].stop) for s in found if s is not None})
+        return np.concatenate([np.arange(*each) for each in starts])
+
+    def place(a: np.ndarray, n: int) -> jax.Array:
+        return jax.make_array_from_process_local_data(sharding, a, (a.shape[0], n, *a.shape[2:]))
+
+    return Columns(mine, place)
+
+
+def local_mesh(devices: int) -> Mesh:
+    """A mesh of this machine's first devices; CPU devices are made if none has been used yet."""
+    require_integer("devices", "local_mesh", devices, 1)
+    with contextlib.suppress(RuntimeError):  # already at work: take what there is
+        jax.config.update("jax_num_cpu_devices", devices)
+    found = jax.devices()
+    if len(found) < devices:
+        raise ValueError(f"`devices` of local_mesh must not exceed the {len(found)} devices there are. Got {devices}.")
+    return Mesh(np.asarray(found[:devices]), ("contexts",))

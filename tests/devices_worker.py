@@ -1,0 +1,106 @@
+"""``devices_worker.py eight FOLDER`` or ``devices_worker.py host I N PORT FOLDER T``: runs on a mesh."""
+
+import json
+import os
+import sys
+
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 8 if sys.argv[1] == "eight" else 2)
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import random
+
+import bilevelax as bx
+from bilevelax.datasets import ClientStore
+
+QUADRATIC = bx.Problem(
+    f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2,
+    g=lambda x, y, eta, xi: jnp.sum(y**2) - y @ (x + xi + eta),
+    sample_context=lambda key, data: data + random.normal(key, (3,)),
+    sample_conditional=lambda key, xi, data: random.normal(key, (3,)),
+    init_y=lambda x, xi: x,
+    data=np.ones(3),
+    mu_g=2.0,
+    L_g1=2.0,
+)
+RT = bx.minibatch(bx.rt_mlmc(2, inverse=bx.neumann(1)), 16)
+
+
+def minimize(problem, estimator, T=20, **kw):
+    return bx.minimize(
+        problem,
+        estimator,
+        optax.sgd(0.05, momentum=0.5),
+        jnp.zeros(3),
+        key=random.key(1),
+        T=T,
+        every=10,
+        metrics=lambda x: {"norm": float(jnp.sum(x**2))},
+        **kw,
+    )
+
+
+def mesh(n):
+    return jax.sharding.Mesh(np.asarray(jax.devices()[:n]), ("contexts",))
+
+
+def clients(folder):
+    rng = np.random.default_rng(0)
+    made = ({"a": rng.normal(size=(n, 3)), "b": rng.normal(size=n)} for n in rng.integers(1, 5, 30))
+    loss = lambda y, row: (row["a"] @ y - row["b"]) ** 2 / 2
+    return bx.from_clients(
+        f=lambda x, y, eta, xi: loss(y, eta),
+        g=lambda x, y, eta, xi: loss(y, eta) + jnp.sum((y - x) ** 2),
+        store=ClientStore.write(f"{folder}/store", made),
+        init_y=lambda x, xi: x + 1,
+    )
+
+
+def eight(folder):
+    found = {"devices": len(jax.devices())}
+    maml = bx.minibatch(bx.maml(), 8, "loop")
+    for name, problem, estimator, sizes in (
+        ("rt_mlmc", QUADRATIC, RT, (8, 8)),
+        ("maml from a store", clients(folder), maml, (8,)),
+        ("shared", QUADRATIC, bx.minibatch(bx.rt_mlmc(1, inverse=bx.neumann(1)), 4, "shared"), (4,)),
+    ):
+        one = minimize(problem, estimator)
+        many = [minimize(problem, estimator, mesh=mesh(n)) for n in sizes]
+        found[name] = {
+            "error": max(float(jnp.max(jnp.abs(each.x - one.x))) for each in many),
+            "size": float(jnp.max(jnp.abs(one.x))),
+            "cost": [each.cost == one.cost for each in many],
+            "rows": [[row.get("level", 0), row["norm"]] for row in many[0].history[1:]],
+            "rows of one": [[row.get("level", 0), row["norm"]] for row in one.history[1:]],
+        }
+        if len(sizes) > 1:
+            found[name]["same bits"] = bool((many[0].x == many[1].x).all() and (many[0].x_hat == many[1].x_hat).all())
+    print(json.dumps(found))
+
+
+def host(i, n, port, folder, T):
+    """One of n processes with two devices each; prints what it reached."""
+    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=int(n), process_id=int(i))
+    print("ready", flush=True)
+    die = lambda row, x: os.kill(os.getpid(), 9) if i == "1" and row["t"] == int(os.environ.get("DIE_AT", -1)) else None
+    result = minimize(
+        QUADRATIC,
+        bx.minibatch(bx.maml(), 8),  # quick to compile
+        int(T),
+        mesh=mesh(2 * int(n)),
+        checkpoint=bx.Checkpoint(folder, every=10),
+        callbacks=[die],
+    )
+    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in result.history]
+    resumed = result.manifest.get("resumed_at", [])
+    print(json.dumps({"x": np.asarray(result.x).tolist(), "rows": rows, "resumed": resumed}), flush=True)
+
+
+if __name__ == "__main__":
+    {"eight": eight, "host": host}[sys.argv[1]](*sys.argv[2:])

@@ -21,7 +21,7 @@ from bilevelax.diagnostics.certify import StopWhen
 from bilevelax.diagnostics.tune import tune
 from bilevelax.errors import RunStopped, require_choice, require_integer, require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
-from bilevelax.history import Row, environment, load_run, save_run
+from bilevelax.history import Row, environment, level_counts, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
 from bilevelax.progress import Progress
 from bilevelax.validate import as_arrays, check_shapes
@@ -248,7 +248,8 @@ class Run:
         if not log.finite.all():
             self.stop_at(before, int(np.argmin(log.finite)), log)
         self.cost = self.cost + jax.tree.map(lambda a: int(a.sum(dtype=np.int64)), log.cost)
-        self.record({name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1})
+        means = {name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1}
+        self.record({**means, **level_counts(log.aux)})
 
     def stop_at(self, before: Carry, good: int, log: Log) -> None:
         """Step number ``good`` of this chunk spoilt x: go back to the last finite iterate."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilevelax._version import __version__
-from bilevelax.cli import check, demo, features, listing, run
+from bilevelax.cli import check, demo, features, listing, report, run
 
 app = typer.Typer(
     help="Contextual stochastic bilevel optimization. Start with `bilevelax demo`, then `bilevelax list`.",
@@ -21,6 +21,7 @@ app.command("list")(listing.list_parts)
 app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("features")(features.features)
+app.command("report")(report.report)
 
 
 def _version(wanted: bool) -> None:

@@ -65,6 +65,14 @@ def write_rows(folder: str | Path, rows: list[Row]) -> None:
     replace_text(folder / "history.csv", file.getvalue())
 
 
+def level_counts(aux: dict[str, Any]) -> Row:
+    """How many estimates each level got, from logs of ``level`` (one a step) or ``levels`` (a batch a step)."""
+    drawn = aux.get("levels", aux.get("level"))
+    if drawn is None or not np.issubdtype(drawn.dtype, np.integer):
+        return {}
+    return {f"level_{k}": int(n) for k, n in zip(*np.unique(drawn, return_counts=True), strict=True)}
+
+
 def append_to(path: str | Path) -> Any:
     """A callback for `minimize` that appends each row to a JSONL file as the run goes."""
 

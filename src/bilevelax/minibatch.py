@@ -82,12 +82,14 @@ def lane_keys(key: Key, m: int) -> Key:
 
 
 def mean(estimates: Estimate) -> Estimate:
-    """The mean of stacked estimates; their costs add up."""
+    """The mean of stacked estimates; their costs add up. The level of each is kept as ``levels``."""
     average = lambda a: jnp.mean(a, axis=0)
+    levels = estimates.aux.get("levels", estimates.aux.get("level"))
+    kept = {} if levels is None else {"levels": levels.reshape(-1)}
     return Estimate(
         grad=jax.tree.map(average, estimates.grad),
         cost=jax.tree.map(lambda a: jnp.sum(a, axis=0), estimates.cost),
-        aux=jax.tree.map(average, estimates.aux),
+        aux={**jax.tree.map(average, estimates.aux), **kept},
         visits=jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), estimates.visits),
     )
 

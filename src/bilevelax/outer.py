@@ -27,7 +27,7 @@ from bilevelax.errors import RunStopped, require_choice, require_integer, requir
 from bilevelax.estimate import Cost, Estimate, Estimator
 from bilevelax.feed import Fed, Feeder, at_step
 from bilevelax.fingerprint import identity
-from bilevelax.history import Row, environment, load_run, save_run
+from bilevelax.history import Row, environment, level_counts, load_run, save_run
 from bilevelax.problem import Key, Problem, PyTree, X
 from bilevelax.progress import Progress
 from bilevelax.validate import as_arrays, check_shapes
@@ -336,7 +336,8 @@ class Run:
         if not log.finite.all():
             self.stop_at(before, int(np.argmin(log.finite)), log)
         self.cost = self.cost + jax.tree.map(lambda a: int(a.sum(dtype=np.int64)), log.cost)
-        self.record({name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1})
+        means = {name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1}
+        self.record({**means, **level_counts(log.aux)})
 
     def take(self, carry: Carry, n: int) -> tuple[Carry, Log]:
         """n steps from this carry, with the contexts that they need."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilevelax._version import __version__
-from bilevelax.cli import check, demo, features, listing, run, runs
+from bilevelax.cli import check, demo, features, listing, report, run, runs
 
 app = typer.Typer(
     help="Contextual stochastic bilevel optimization. Start with `bilevelax demo`, then `bilevelax list`.",
@@ -22,6 +22,7 @@ app.command("run")(run.run)
 app.command("runs")(runs.runs)
 app.command("check")(check.check)
 app.command("features")(features.features)
+app.command("report")(report.report)
 
 
 def _version(wanted: bool) -> None:

@@ -18,6 +18,7 @@ LAYERS = [
     {"estimators", "minibatch", "devices", "warm_start", "testing"},
     {"diagnostics"},
     {"outer"},
+    {"sweep"},
     {"applications", "datasets"},
     {"sklearn", "report"},
     {"experiments"},

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilevelax._version import __version__
-from bilevelax.cli import check, demo, features, listing, report, run, runs
+from bilevelax.cli import check, demo, features, listing, report, run, runs, sweep
 
 app = typer.Typer(
     help="Contextual stochastic bilevel optimization. Start with `bilevelax demo`, then `bilevelax list`.",
@@ -20,6 +20,7 @@ app.command("demo")(demo.demo)
 app.command("list")(listing.list_parts)
 app.command("run")(run.run)
 app.command("runs")(runs.runs)
+app.command("sweep")(sweep.sweep)
 app.command("check")(check.check)
 app.command("features")(features.features)
 app.command("report")(report.report)

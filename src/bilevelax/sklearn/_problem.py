@@ -70,7 +70,6 @@ def rows_of(
     holding: np.ndarray,
     backlog: np.ndarray,
     weights: np.ndarray,
-    scales: np.ndarray,
 ) -> Rows:
     """NumPy leaves in the default precision, penalty infinite."""
     n = bucket(len(contexts))
@@ -78,11 +77,11 @@ def rows_of(
     cdf[np.flatnonzero(weights)[-1] :] = 1.0
     dtype = jnp.zeros((), float).dtype
     leaves = (padded(a, n) for a in (contexts, atoms, holding, backlog))
-    return Rows(*(np.asarray(a, dtype) for a in (*leaves, padded(cdf, n, 1.0), np.zeros_like(scales))))
+    return Rows(*(np.asarray(a, dtype) for a in (*leaves, padded(cdf, n, 1.0), np.zeros(contexts.shape[1]))))
 
 
 def with_penalty(rows: Rows, scales: np.ndarray, penalty: float) -> Rows:
-    """The same rows under another lambda."""
+    """The same rows under another lambda; ``scales`` are the s of the movable columns, 0 elsewhere."""
     reach = np.zeros_like(scales) if np.isinf(penalty) else scales / np.sqrt(2 * penalty)
     return rows._replace(reach=np.asarray(reach, rows.contexts.dtype))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from bilevelax.estimators.saa import saa
 from bilevelax.minibatch import minibatch
 from bilevelax.outer import Result, chunk, minimize
 from bilevelax.problem import Key, Problem, X
+from bilevelax.sklearn._problem import context_at
 
 NAMES = ("auto", "rt_mlmc", "dl_sgd", "saa")
 
@@ -29,7 +30,6 @@ NAMES = ("auto", "rt_mlmc", "dl_sgd", "saa")
 def envelope(batch: int, steps: int) -> Estimator:
     """Danskin's gradient on ``batch`` contexts, with exact expectations over the outcomes of each.
 
-    The adversary takes ``steps`` gradient steps of sizes 1, 2/3, 2/4, ... (curvature is about 1).
     All contexts enter one loss, so that its gradient is a few matrix products instead of one
     gradient a context.
     """
@@ -38,16 +38,28 @@ def envelope(batch: int, steps: int) -> Estimator:
         keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(batch, dtype=jnp.int32))
         xi = jax.vmap(problem.context)(keys)
         eta = jax.vmap(problem.outcomes)(xi)
-        whole = _summed(problem.weighted())
-        y = jax.vmap(lambda xi: problem.start(x, xi))(xi)
-        ascend = lambda j, y: trees.add_scale(y, -2 / (j + 2), whole.grad_g(x, y, eta, xi))
-        y = lax.fori_loop(0, steps, ascend, y)
-        grad = trees.scale(1 / batch, whole.grad_f(x, y, eta, xi)[0])
+        y = ascend(problem, x, xi, eta, steps)
+        grad = trees.scale(1 / batch, _summed(problem.weighted()).grad_f(x, y, eta, xi)[0])
         outcomes = batch * eta[1].shape[1]
         cost = Cost(xi=batch, eta=outcomes, grad_f=outcomes, grad_g=steps * outcomes)
         return Estimate(grad, cost, {})
 
     return stateless(estimate)
+
+
+def ascend(problem: Problem, x: X, xi: Any, eta: Any, steps: int) -> Any:
+    """The adversary's answers at stacked contexts: gradient steps of sizes 1, 2/3, 2/4, ... (curvature is about 1)."""
+    whole = _summed(problem.weighted())
+    start = jax.vmap(lambda xi: problem.start(x, xi))(xi)
+    return lax.fori_loop(0, steps, lambda j, y: trees.add_scale(y, -2 / (j + 2), whole.grad_g(x, y, eta, xi)), start)
+
+
+@partial(jax.jit, static_argnames="steps")
+def answers(problem: Problem, x: X, steps: int) -> Any:
+    """`ascend` on every row of the problem."""
+    rows = problem.data.contexts.shape[0]
+    xi = jax.vmap(lambda i: context_at(i, problem.data))(jnp.arange(rows, dtype=jnp.int32))
+    return ascend(problem, x, xi, jax.vmap(problem.outcomes)(xi), steps)
 
 
 def _summed(problem: Problem) -> Problem:

@@ -24,18 +24,18 @@ class Conditional:
     """Weighted past demands. Subclasses give ``_fit(X, rng)`` and ``_weights(X, own)``.
 
     Args:
-        max_rows: largest number of rows that weights are put on; of more, a random subsample of
-            this size is kept (``n_rows_`` says how many).
+        max_rows: largest number of rows that weights are put on, by default 20,000; of more, a random
+            subsample of this size is kept (``n_rows_`` says how many).
     """
 
-    max_rows = FOREST_ROWS
+    max_rows: int | None = None
     votes_for_itself = False
 
     def fit(self, X: np.ndarray, y: np.ndarray, random_state: Any = None) -> Conditional:
         """Remember (a subsample of) the rows: contexts X (n, d), demands y (n, outputs)."""
         rng = np.random.default_rng(random_state)
-        n = len(X)
-        self.rows_ = np.arange(n) if n <= self.max_rows else np.sort(rng.choice(n, self.max_rows, replace=False))
+        n, most = len(X), self.max_rows or FOREST_ROWS
+        self.rows_ = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
         self.X_, self.y_ = X[self.rows_], y[self.rows_]
         self.n_rows_ = len(self.rows_)
         self._fit(rng)
@@ -140,7 +140,7 @@ class Forest(Conditional):
     """
 
     def __init__(
-        self, trees: int = 100, min_samples_leaf: int = 5, max_features: Any = 1 / 3, max_rows: int = FOREST_ROWS
+        self, trees: int = 100, min_samples_leaf: int = 5, max_features: Any = 1 / 3, max_rows: int | None = None
     ) -> None:
         self.trees, self.min_samples_leaf, self.max_features = trees, min_samples_leaf, max_features
         self.max_rows = max_rows
@@ -208,7 +208,7 @@ class Neighbours(_Standardised):
     Euclidean distance over many one-hot columns is a poor guide: prefer `Forest` there.
     """
 
-    def __init__(self, k: int | None = None, max_rows: int = FOREST_ROWS) -> None:
+    def __init__(self, k: int | None = None, max_rows: int | None = None) -> None:
         self.k, self.max_rows = k, max_rows
 
     def _weights(self, X: np.ndarray, own: np.ndarray | None) -> sparse.csr_matrix:
@@ -225,7 +225,7 @@ class Kernel(_Standardised):
     By default h is such that a typical context rests on about sqrt(n) demands.
     """
 
-    def __init__(self, bandwidth: float | None = None, max_rows: int = 5_000) -> None:
+    def __init__(self, bandwidth: float | None = None, max_rows: int | None = 5_000) -> None:
         self.bandwidth, self.max_rows = bandwidth, max_rows
 
     def _fit_distances(self) -> None:

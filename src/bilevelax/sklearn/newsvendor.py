@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,57 +18,19 @@ from bilevelax.errors import require_integer, require_positive
 from bilevelax.problem import Problem, X
 from bilevelax.sklearn import _problem, _training
 from bilevelax.sklearn._columns import dtypes_of, move_scales, names_of
-from bilevelax.sklearn.conditional import Conditional, make_conditional
-from bilevelax.sklearn.costs import cost_array, newsvendor_cost
+from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows
+from bilevelax.sklearn.conditional import Conditional
+from bilevelax.sklearn.costs import ScoredByCost, cost_array, newsvendor_cost
 from bilevelax.sklearn.policies import make_policy, members_of
 
-OWNER = "RobustNewsvendor"
-PATH = (np.inf, 10.0, 3.0, 1.0, 0.3)
+PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
+CONTEXTS = 100_000  # rows of the problem; of more, a random subsample
 FEW = 5.0  # an effective sample size below this is worth a warning
+EVERY = 50  # steps between two looks at the validation cost
+ANSWER_STEPS = 50  # of the adversary in `worst_case_contexts`
 
 
-class Scaling(NamedTuple):
-    """Centre and deviation of columns; constant ones are left at 1."""
-
-    centre: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def of(cls, a: np.ndarray, weights: np.ndarray) -> Scaling:
-        centre = np.average(a, axis=0, weights=weights)
-        scale = np.sqrt(np.average((a - centre) ** 2, axis=0, weights=weights))
-        return cls(centre, np.where(scale > 1e-12 * (1 + np.abs(centre)), scale, 1.0))
-
-    def forth(self, a: np.ndarray) -> np.ndarray:
-        return (a - self.centre) / self.scale
-
-    def back(self, a: np.ndarray) -> np.ndarray:
-        return a * self.scale + self.centre
-
-
-class Sample(NamedTuple):
-    """Checked training rows."""
-
-    X: np.ndarray
-    y: np.ndarray  # (rows, outputs)
-    holding: np.ndarray
-    backlog: np.ndarray
-    weights: np.ndarray
-
-    def take(self, rows: Any) -> Sample:
-        return Sample(*(a[rows] for a in self._asdict().values()))
-
-
-class Prepared(NamedTuple):
-    """Rows ready to be trained on."""
-
-    contexts: Scaling
-    demands: Scaling
-    conditional: Any
-    rows: _problem.Rows
-
-
-class RobustNewsvendor(RegressorMixin, BaseEstimator):
+class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
     r"""Orders that stay good when contexts move: Wasserstein DRO with side information.
 
     .. math::
@@ -82,7 +44,7 @@ class RobustNewsvendor(RegressorMixin, BaseEstimator):
             that differ from row to row give them to ``fit``.
         penalty: lambda, the price of moving a context by one standard deviation of a column, in
             units of (h + b) times the standard deviation of demand. Small is cautious,
-            ``inf`` is no robustness; ``"cv"`` tries a path from inf to 0.3, each value started at
+            ``inf`` is no robustness; ``"cv"`` tries a path from inf to 0.03, each value started at
             the policy of the one before, and keeps the one with the least validation cost.
         perturb: which columns the adversary may move, and how far: ``"auto"`` (columns with more
             than 12 different values), ``"all"``, ``"none"``, a dtype, names or numbers, a mask,
@@ -117,7 +79,7 @@ class RobustNewsvendor(RegressorMixin, BaseEstimator):
         holding_cost: Any = 1.0,
         backlog_cost: Any = 3.0,
         *,
-        penalty: Any = 10.0,
+        penalty: Any = 0.3,
         perturb: Any = "auto",
         policy: Any = "mlp",
         conditional: Any = "forest",
@@ -125,14 +87,14 @@ class RobustNewsvendor(RegressorMixin, BaseEstimator):
         n_atoms: int = 64,
         members: int = 4,
         smoothing: float = 20.0,
-        max_iter: int = 1000,
+        max_iter: int = 400,
         batch_size: int = 64,
         learning_rate: float = 3e-3,
-        weight_decay: float = 1e-2,
+        weight_decay: float = 0.1,
         ascent_steps: int = 4,
         early_stopping: bool = True,
         validation_fraction: float = 0.2,
-        patience: int = 4,
+        patience: int = 3,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -207,81 +169,58 @@ class RobustNewsvendor(RegressorMixin, BaseEstimator):
         self.path_: dict[float, float] = {}
         self.validation_curve_: list[float] = []
         self.converged_ = True
-        steps, self.penalty_ = self.max_iter, penalties[0]
+        self.n_iter_, self.penalty_ = self.max_iter, penalties[0]
         if (self.early_stopping or len(penalties) > 1) and held >= 2 and len(sample.y) - held >= 4:
-            steps, self.penalty_ = self._search(
-                sample.take(slice(None, -held)), sample.take(slice(-held, None)), penalties
-            )
-        prepared = self._prepare(sample)
-        self.contexts_, self.demands_, self.conditional_ = prepared[:3]
+            self._search(sample.take(slice(None, -held)), sample.take(slice(-held, None)), penalties)
+        self.prepared_ = prepare(sample, self.conditional, self.seed_)
+        self.conditional_ = self.prepared_.conditional
         self._warn_of_few(sample.X)
-        self._rows = _problem.with_penalty(prepared.rows, self.move_scales_, self.penalty_)._asdict()
-        self.n_iter_ = steps
-        x, history = self._run(sample)
-        self._arrays = [np.asarray(a) for a in jax.tree.leaves(x)]
-        self.loss_curve_ = [row["train"] for row in history]
-
-    def _prepare(self, sample: Sample) -> Prepared:
-        contexts, demands = Scaling.of(sample.X, sample.weights), Scaling.of(sample.y, sample.weights)
-        conditional = make_conditional(self.conditional, OWNER).fit(sample.X, sample.y, random_state=self.seed_)
-        if isinstance(conditional, Conditional):
-            atoms = conditional.atoms(sample.X, self.n_atoms, own=np.arange(len(sample.X)))
-        else:
-            atoms = np.sort(np.asarray(conditional.sample(sample.X, self.n_atoms, random_state=self.seed_)), axis=1)
-        unit = np.average(((sample.holding + sample.backlog) * demands.scale).sum(axis=1), weights=sample.weights)
-        rows = _problem.rows_of(
-            contexts.forth(sample.X),
-            self._blocks(demands.forth(atoms.reshape(*atoms.shape[:2], -1))),
-            sample.holding * demands.scale / unit,
-            sample.backlog * demands.scale / unit,
-            sample.weights,
-            self.move_scales_,
-        )
-        return Prepared(contexts, demands, conditional, rows)
-
-    def _blocks(self, atoms: np.ndarray) -> np.ndarray:
-        """One outcome of all atoms, over which "auto" takes its exact means; else one atom an outcome."""
-        return np.moveaxis(atoms, 1, 2)[:, None] if self.estimator == "auto" else atoms[..., None]
-
-    def _search(self, train: Sample, held: Sample, penalties: tuple[float, ...]) -> tuple[int, float]:
-        """(steps, penalty) with the least true cost on the held-out rows, along the path."""
-        prepared = self._prepare(train)
-        x, best = self._first(), (np.inf, self.max_iter, penalties[0])
-        for i, penalty in enumerate(penalties):
-            rows = _problem.with_penalty(prepared.rows, self.move_scales_, penalty)
-            done = _training.train(
-                _problem.newsvendor_problem(self._losses(), rows),
-                x,
-                random.fold_in(self._key(), i),
-                self._settings(self.max_iter),
-                lambda x: {
-                    "train": self._cost(x, prepared, train),
-                    "validation": self._cost(x, prepared, held),
-                },
-                self.patience,
-            )
-            x = done.x
-            self.path_[penalty] = done.cost
-            if done.cost < best[0]:
-                best = (done.cost, done.t if i == 0 else best[1], penalty)
-                self.validation_curve_ = [row["validation"] for row in done.history]
-                self.converged_ = done.stopped
-        return best[1], best[2]
-
-    def _run(self, sample: Sample) -> tuple[X, list[dict[str, float]]]:
-        prepared = Prepared(self.contexts_, self.demands_, self.conditional_, None)  # type: ignore[arg-type]
+        rows = self._rows_of(self.prepared_, sample)
+        self._rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)._asdict()
         done = _training.train(
             self.problem_,
             self._first(),
             self._key(),
             self._settings(self.n_iter_),
-            lambda x: {"train": self._cost(x, prepared, sample)},
+            lambda x: {"train": self._cost(x, self.prepared_, sample)},
         )
-        return done.x, done.history
+        self._arrays = [np.asarray(a) for a in jax.tree.leaves(done.x)]
+        self.loss_curve_ = [row["train"] for row in done.history]
 
-    def _cost(self, x: X, prepared: Any, sample: Sample) -> float:
+    def _rows_of(self, prepared: Prepared, sample: Sample, known: bool = True) -> _problem.Rows:
+        """At most `CONTEXTS` of the rows, chosen at random, as data of the problem."""
+        own = np.arange(len(sample.X))
+        if known and len(own) > CONTEXTS:
+            own = np.sort(np.random.default_rng(self.seed_).choice(own, CONTEXTS, replace=False))
+            sample = sample.take(own)
+        together = self.estimator == "auto"
+        return problem_rows(prepared, sample, self.n_atoms, together, self.seed_, own if known else None)
+
+    def _search(self, train: Sample, held: Sample, penalties: tuple[float, ...]) -> None:
+        """Set steps and penalty to those with the least true cost on the held-out rows.
+
+        The first penalty of the path sets the number of steps; the others start at its policy.
+        """
+        prepared = prepare(train, self.conditional, self.seed_)
+        rows = self._rows_of(prepared, train)
+        cost = lambda x: {"train": self._cost(x, prepared, train), "validation": self._cost(x, prepared, held)}
+        x, least = self._first(), np.inf
+        for i, penalty in enumerate(penalties):
+            problem = _problem.newsvendor_problem(
+                self._losses(), _problem.with_penalty(rows, self.move_scales_, penalty)
+            )
+            settings = self._settings(self.max_iter if i == 0 else max(EVERY, self.n_iter_ // 2))
+            done = _training.train(problem, x, random.fold_in(self._key(), i), settings, cost, self.patience)
+            x, self.path_[penalty] = done.x, done.cost
+            if i == 0:
+                self.n_iter_, self.converged_ = done.t, done.stopped
+                self.validation_curve_ = [row["validation"] for row in done.history]
+            if done.cost < least:
+                least, self.penalty_ = done.cost, penalty
+
+    def _cost(self, x: X, prepared: Prepared, sample: Sample) -> float:
         """Mean true cost of a row."""
-        orders = prepared.demands.back(_problem.orders(self._static(), x, prepared.contexts.forth(sample.X)))
+        orders = prepared.demands.back(_problem.orders(self._static(), x, prepared.contexts.clipped(sample.X)))
         costs = newsvendor_cost(orders, sample.y, sample.holding, sample.backlog).sum(axis=1)
         return float(np.average(costs, weights=sample.weights))
 
@@ -316,7 +255,7 @@ class RobustNewsvendor(RegressorMixin, BaseEstimator):
         return _training.Settings(
             _training.make_estimator(self.estimator, self.batch_size, self.ascent_steps, OWNER),
             _training.make_optimizer(self.learning_rate, self.max_iter, self.weight_decay),
-            min(self.max_iter, 50),
+            min(self.max_iter, EVERY),
             T,
             bool(self.verbose),
         )
@@ -335,7 +274,7 @@ class RobustNewsvendor(RegressorMixin, BaseEstimator):
 
     @property
     def policy_(self) -> Any:
-        check_is_fitted(self, "n_iter_")
+        check_is_fitted(self, "loss_curve_")
         return eqx.combine(self._x(), self._static())
 
     def _x(self) -> X:
@@ -343,34 +282,26 @@ class RobustNewsvendor(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Orders (rows,) or (rows, outputs); never negative where demand never was."""
-        check_is_fitted(self, "n_iter_")
+        check_is_fitted(self, "loss_curve_")
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        orders = self.demands_.back(_problem.orders(self._static(), self._x(), self.contexts_.forth(X)))
+        scales = self.prepared_
+        orders = scales.demands.back(_problem.orders(self._static(), self._x(), scales.contexts.clipped(X)))
         orders = np.maximum(orders, 0.0) if self.nonnegative_ else orders
         return orders[:, 0] if self._flat else orders
 
-    def decision_cost(
-        self, X: Any, y: Any, per_row: bool = False, holding_cost: Any = None, backlog_cost: Any = None
-    ) -> Any:
-        """True cost of the orders for X when demand is y: the mean over rows, or one for each row."""
-        orders = np.asarray(self.predict(X)).reshape(-1, self.n_outputs_)
-        demand = np.asarray(y, dtype=float).reshape(orders.shape)
-        holding, backlog = (
-            cost_array(default if given is None else given, name, OWNER, *orders.shape)
-            for name, given, default in (
-                ("holding_cost", holding_cost, self.holding_cost),
-                ("backlog_cost", backlog_cost, self.backlog_cost),
-            )
-        )
-        costs = newsvendor_cost(orders, demand, holding, backlog).sum(axis=1)
-        return costs if per_row else float(costs.mean())
+    def worst_case_contexts(self, X: Any) -> np.ndarray:
+        """Where the adversary moves each context: y* of eq. (11), in the units of X.
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Minus the mean true cost: larger is better."""
-        return -float(np.average(self.decision_cost(X, y, per_row=True), weights=sample_weight))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # score is minus a cost
-        return tags
+        The mean over members. Columns that may not move are as in X.
+        """
+        check_is_fitted(self, "loss_curve_")
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        shape = (len(X), self.n_outputs_)
+        holding = cost_array(self.holding_cost, "holding_cost", OWNER, *shape)
+        backlog = cost_array(self.backlog_cost, "backlog_cost", OWNER, *shape)
+        sample = Sample(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
+        rows = self._rows_of(self.prepared_, sample, known=False)
+        rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)
+        problem = _problem.newsvendor_problem(self._losses(), rows)
+        y = np.asarray(_training.answers(problem, self._x(), ANSWER_STEPS)).mean(axis=1)[: len(X)]
+        return X + self.prepared_.contexts.scale * np.asarray(rows.reach) * y

@@ -18,8 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
 	@touch $@
 
-demo: $(READY)  ## solve a contextual problem with RT-MLMC and DL-SGD; table and plot
-	$(BIN)/bilevelax demo
+demo: $(READY)  ## robust orders for a restaurant from real data: model, comparison table and plot in demo/
+	$(BIN)/bilevelax newsvendor example
 
 test: $(READY)  ## the whole fast suite
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"

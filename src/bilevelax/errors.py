@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import numbers
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -41,3 +43,15 @@ def require_key(owner: str, key: Any) -> None:
     raw = isinstance(key, jax.Array) and key.dtype == jnp.uint32 and key.ndim == 1
     if not (typed or raw):
         raise ValueError(f"`key` of {owner} must be one JAX random key, e.g. jax.random.key(0). Got {key!r}.")
+
+
+def require_package(package: str, owner: str, extra: str) -> ModuleType:
+    """An optional package, or a sentence that says what to install."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ImportError(
+            f"{owner} needs {package}, which is not installed: pip install 'bilevelax[{extra}]'."
+        ) from error

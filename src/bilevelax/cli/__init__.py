@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilevelax._version import __version__
-from bilevelax.cli import check, demo, features, listing, report, run, runs, sweep
+from bilevelax.cli import check, demo, features, listing, newsvendor, report, run, runs, sweep
 
 app = typer.Typer(
     help="Contextual stochastic bilevel optimization. Start with `bilevelax demo`, then `bilevelax list`.",
@@ -24,6 +24,7 @@ app.command("sweep")(sweep.sweep)
 app.command("check")(check.check)
 app.command("features")(features.features)
 app.command("report")(report.report)
+app.add_typer(newsvendor.app, name="newsvendor")
 
 
 def _version(wanted: bool) -> None:
@@ -46,7 +47,7 @@ def main() -> None:
     """Errors of use are one sentence on standard error; ``--debug`` shows where they came from."""
     try:
         app()
-    except (ValueError, AssertionError, OSError) as error:
+    except (ValueError, AssertionError, OSError, ImportError) as error:
         if "--debug" in sys.argv:
             raise
         typer.secho(f"Error: {error}", fg="red", err=True)

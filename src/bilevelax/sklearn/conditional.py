@@ -1,0 +1,306 @@
+"""P(demand | context) from one demand per context: weights on the past days that resemble it.
+
+Every way gives weights w_i(xi) on the training rows, which sum to one; demand given xi is row i's
+with probability w_i(xi). A training row never votes for itself (`dirac` and `groups` excepted),
+otherwise a policy would learn the noise of its own row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bilevelax.errors import require_choice
+
+NAMES = ("forest", "knn", "kernel", "groups", "dirac")
+CHUNK = 1024  # contexts whose weights are in memory at once
+FOREST_ROWS = 20_000  # beyond this the forest sees a subsample; kernel and neighbours likewise
+
+
+class Conditional:
+    """Weighted past demands. Subclasses give ``_fit(X, rng)`` and ``_weights(X, own)``.
+
+    Args:
+        max_rows: largest number of rows that weights are put on, by default 20,000; of more, a random
+            subsample of this size is kept (``n_rows_`` says how many).
+    """
+
+    max_rows: int | None = None
+    votes_for_itself = False
+
+    def fit(self, X: np.ndarray, y: np.ndarray, random_state: Any = None) -> Conditional:
+        """Remember (a subsample of) the rows: contexts X (n, d), demands y (n, outputs)."""
+        rng = np.random.default_rng(random_state)
+        n, most = len(X), self.max_rows or FOREST_ROWS
+        self.rows_ = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+        self.X_, self.y_ = X[self.rows_], y[self.rows_]
+        self.n_rows_ = len(self.rows_)
+        self._fit(rng)
+        return self
+
+    def weights(self, X: np.ndarray, own: np.ndarray | None = None) -> sparse.csr_matrix:
+        """Weights (contexts, rows) of the remembered rows, each line summing to one.
+
+        Args:
+            X: contexts.
+            own: for contexts that are themselves training rows, their numbers in ``fit``; such a
+                row gets no weight from itself.
+        """
+        place = None if own is None else np.searchsorted(self.rows_, own)
+        if place is not None and own is not None:
+            place = np.where(self.rows_[np.minimum(place, self.n_rows_ - 1)] == own, place, -1)
+        W = sparse.csr_matrix(self._weights(X, place))
+        if place is not None and not self.votes_for_itself and self.n_rows_ > 1:
+            W = _without_self(W, place)
+        total = np.asarray(W.sum(axis=1)).ravel()
+        if (lost := np.flatnonzero(total <= 0)).size:  # nothing resembles it: all rows alike
+            W = W.tolil()
+            W[lost] = 1.0
+            W, total = W.tocsr(), np.where(total > 0, total, self.n_rows_)
+        return sparse.diags(1 / total) @ W
+
+    def effective_sample_size(self, X: np.ndarray) -> np.ndarray:
+        """1 / sum of w_i^2: how many demands a context's distribution really rests on."""
+        sizes = [1 / np.asarray(W.multiply(W).sum(axis=1)).ravel() for W, _ in self._chunks(X, None)]
+        return np.concatenate(sizes)
+
+    def sample(self, X: np.ndarray, n: int, random_state: Any = None) -> np.ndarray:
+        """n demands (contexts, n, outputs) for each context, drawn by inverting the distribution function."""
+        rng = np.random.default_rng(random_state)
+        drawn = []
+        for W, _ in self._chunks(X, None):
+            for i in range(W.shape[0]):
+                line = slice(W.indptr[i], W.indptr[i + 1])
+                cdf = np.cumsum(W.data[line])
+                at = np.searchsorted(cdf, rng.uniform(0, cdf[-1], n), side="right")
+                drawn.append(self.y_[W.indices[line][np.minimum(at, len(cdf) - 1)]])
+        return np.stack(drawn)
+
+    def quantiles(self, X: np.ndarray, levels: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
+        """Quantiles (contexts, levels, outputs) of each output's distribution."""
+        parts = [weighted_quantiles(W, self.y_, levels) for W, _ in self._chunks(X, own)]
+        return np.concatenate(parts)
+
+    def atoms(self, X: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
+        """k equally likely demands (contexts, k, outputs) that stand for each output's distribution.
+
+        The quantiles at (j + 1/2) / k. The outputs share their order, which is no joint law; a
+        cost that adds up over outputs does not see it.
+        """
+        return self.quantiles(X, (np.arange(k) + 0.5) / k, own)
+
+    def _chunks(self, X: np.ndarray, own: np.ndarray | None) -> Iterator[tuple[sparse.csr_matrix, slice]]:
+        for start in range(0, len(X), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield self.weights(X[part], None if own is None else own[part]), part
+
+    def _fit(self, rng: np.random.Generator) -> None:
+        raise NotImplementedError
+
+    def _weights(self, X: np.ndarray, own: np.ndarray | None) -> Any:
+        raise NotImplementedError
+
+
+def _without_self(W: sparse.csr_matrix, place: np.ndarray) -> sparse.csr_matrix:
+    """Zero where a row meets itself, unless it has nobody else."""
+    there = np.flatnonzero(place >= 0)
+    self_weight = sparse.csr_matrix((np.asarray(W[there, place[there]]).ravel(), (there, place[there])), shape=W.shape)
+    left = W - self_weight
+    left.data = np.maximum(left.data, 0.0)
+    alone = np.asarray(left.sum(axis=1)).ravel() <= 1e-12
+    return (left + sparse.diags(alone.astype(float)) @ self_weight).tocsr()
+
+
+def weighted_quantiles(W: sparse.csr_matrix, y: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """For each line of W and each output: the smallest demand whose distribution function reaches the level."""
+    lines = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
+    out = np.empty((W.shape[0], len(levels), y.shape[1]))
+    for j in range(y.shape[1]):
+        values = y[W.indices, j]
+        order = np.lexsort((values, lines))
+        cdf = np.cumsum(W.data[order])
+        offset = np.concatenate([[0.0], cdf[W.indptr[1:] - 1]])  # what the lines before add up to
+        wanted = offset[:-1, None] + levels[None, :] * np.diff(offset)[:, None] * (1 - 1e-9)
+        at = np.searchsorted(cdf, wanted.ravel()).reshape(wanted.shape)
+        at = np.clip(at, W.indptr[:-1, None], W.indptr[1:, None] - 1)
+        out[:, :, j] = values[order][at]
+    return out
+
+
+class Forest(Conditional):
+    """Leaves shared in a random forest (Meinshausen 2006; Bertsimas and Kallus 2020).
+
+    A training row is looked up in the trees that did not see it.
+
+    Args:
+        trees, min_samples_leaf, max_features: of `sklearn.ensemble.RandomForestRegressor`.
+    """
+
+    def __init__(
+        self, trees: int = 100, min_samples_leaf: int = 5, max_features: Any = 1 / 3, max_rows: int | None = None
+    ) -> None:
+        self.trees, self.min_samples_leaf, self.max_features = trees, min_samples_leaf, max_features
+        self.max_rows = max_rows
+
+    def _fit(self, rng: np.random.Generator) -> None:
+        from sklearn.ensemble import RandomForestRegressor
+
+        self.forest_ = RandomForestRegressor(
+            self.trees,
+            min_samples_leaf=self.min_samples_leaf,
+            max_features=self.max_features,
+            random_state=int(rng.integers(2**31 - 1)),
+        )
+        scale = np.where(self.y_.std(axis=0) > 0, self.y_.std(axis=0), 1.0)  # outputs count alike
+        target = self.y_ / scale
+        self.forest_.fit(self.X_, target[:, 0] if target.shape[1] == 1 else target)
+        leaves = self.forest_.apply(self.X_)
+        sizes = [tree.tree_.node_count for tree in self.forest_.estimators_]
+        self.offsets_ = np.concatenate([[0], np.cumsum(sizes)])
+        n, trees = leaves.shape
+        cells = (leaves + self.offsets_[:-1]).ravel()
+        members = sparse.csr_matrix((np.ones(n * trees), (cells, np.repeat(np.arange(n), trees))))
+        counts = np.asarray(members.sum(axis=1)).ravel()
+        self.members_ = sparse.diags(1 / np.maximum(counts, 1)) @ members  # (cells, rows): uniform in each leaf
+        self.unseen_ = np.ones((n, trees), bool)
+        for t, rows in enumerate(self.forest_.estimators_samples_):
+            self.unseen_[rows, t] = False
+
+    def _weights(self, X: np.ndarray, own: np.ndarray | None) -> sparse.csr_matrix:
+        leaves = self.forest_.apply(X)
+        n, trees = leaves.shape
+        use = np.ones((n, trees))
+        if own is not None:
+            unseen = np.where((own >= 0)[:, None], self.unseen_[np.maximum(own, 0)], True)
+            use = np.where(unseen.any(axis=1, keepdims=True), unseen, True).astype(float)
+        cells = (leaves + self.offsets_[:-1]).ravel()
+        lookup = sparse.csr_matrix(
+            (use.ravel(), (np.repeat(np.arange(n), trees), cells)), shape=(n, self.members_.shape[0])
+        )
+        W = lookup @ self.members_
+        W.sort_indices()
+        return W
+
+
+class _Standardised(Conditional):
+    """Distances between columns of unit deviation."""
+
+    def _fit(self, rng: np.random.Generator) -> None:
+        self.centre_ = self.X_.mean(axis=0)
+        self.scale_ = np.where(self.X_.std(axis=0) > 0, self.X_.std(axis=0), 1.0)
+        self.Z_ = (self.X_ - self.centre_) / self.scale_
+        self._fit_distances()
+
+    def _fit_distances(self) -> None: ...
+
+    def _distances(self, X: np.ndarray) -> np.ndarray:
+        from sklearn.metrics import pairwise_distances
+
+        return pairwise_distances((X - self.centre_) / self.scale_, self.Z_)
+
+
+class Neighbours(_Standardised):
+    """Equal weights on the k nearest rows; by default the square root of their number.
+
+    Euclidean distance over many one-hot columns is a poor guide: prefer `Forest` there.
+    """
+
+    def __init__(self, k: int | None = None, max_rows: int | None = None) -> None:
+        self.k, self.max_rows = k, max_rows
+
+    def _weights(self, X: np.ndarray, own: np.ndarray | None) -> sparse.csr_matrix:
+        k = min(self.n_rows_, (self.k or max(5, round(self.n_rows_**0.5))) + (own is not None))
+        distances = self._distances(X)
+        nearest = np.argpartition(distances, k - 1, axis=1)[:, :k]
+        lines = np.repeat(np.arange(len(X)), k)
+        return sparse.csr_matrix((np.ones(len(X) * k), (lines, nearest.ravel())), shape=distances.shape)
+
+
+class Kernel(_Standardised):
+    """Nadaraya-Watson weights exp(-|xi - xi_i|^2 / (2 h^2)).
+
+    By default h is such that a typical context rests on about sqrt(n) demands.
+    """
+
+    def __init__(self, bandwidth: float | None = None, max_rows: int | None = 5_000) -> None:
+        self.bandwidth, self.max_rows = bandwidth, max_rows
+
+    def _fit_distances(self) -> None:
+        self.bandwidth_ = self.bandwidth or self._typical()
+
+    def _typical(self) -> float:
+        squares = self._distances(self.X_[:: max(1, self.n_rows_ // 200)]) ** 2
+        wanted = max(5.0, self.n_rows_**0.5)
+        low, high = 1e-3, 1e3
+        for _ in range(50):
+            h = (low * high) ** 0.5
+            w = self._of_squares(squares, h)
+            size = np.median(w.sum(axis=1) ** 2 / (w**2).sum(axis=1))
+            low, high = (h, high) if size < wanted else (low, h)
+        return float((low * high) ** 0.5)
+
+    def _of_squares(self, squares: np.ndarray, h: float) -> np.ndarray:
+        return np.exp(-(squares - squares.min(axis=1, keepdims=True)) / (2 * h**2))
+
+    def _weights(self, X: np.ndarray, own: np.ndarray | None) -> np.ndarray:
+        squares = self._distances(X) ** 2
+        if own is not None:  # the nearest other row sets the scale, not the row itself
+            there = own >= 0
+            squares[np.flatnonzero(there), own[there]] = np.inf
+        return self._of_squares(squares, self.bandwidth_)
+
+
+class Groups(Conditional):
+    """Demands of exactly equal contexts, equally likely; a new context takes its nearest group."""
+
+    votes_for_itself = True
+    max_rows = 10**9
+
+    def _fit(self, rng: np.random.Generator) -> None:
+        from sklearn.neighbors import NearestNeighbors
+
+        self.contexts_, self.group_ = np.unique(self.X_, axis=0, return_inverse=True)
+        self.group_ = self.group_.ravel()
+        self.nearest_ = NearestNeighbors(n_neighbors=1).fit(self.contexts_)
+        ones = np.ones(self.n_rows_)
+        self.members_ = sparse.csr_matrix((ones, (self.group_, np.arange(self.n_rows_))))
+
+    def _weights(self, X: np.ndarray, own: np.ndarray | None) -> sparse.csr_matrix:
+        if own is not None:
+            return self.members_[self.group_[own]]
+        return self.members_[self.nearest_.kneighbors(X, return_distance=False)[:, 0]]
+
+
+class Dirac(Conditional):
+    """The demand that was seen, for certain; a new context takes that of its nearest row. Overfits small data."""
+
+    votes_for_itself = True
+    max_rows = 10**9
+
+    def _fit(self, rng: np.random.Generator) -> None:
+        from sklearn.neighbors import NearestNeighbors
+
+        self.nearest_ = NearestNeighbors(n_neighbors=1).fit(self.X_)
+
+    def _weights(self, X: np.ndarray, own: np.ndarray | None) -> sparse.csr_matrix:
+        at = self.nearest_.kneighbors(X, return_distance=False)[:, 0] if own is None else own
+        return sparse.csr_matrix((np.ones(len(X)), (np.arange(len(X)), at)), shape=(len(X), self.n_rows_))
+
+
+def make_conditional(choice: Any, owner: str) -> Any:
+    """The named way, or a copy-safe object of the user's with ``fit(X, y, random_state)`` and ``sample(X, n, ...)``."""
+    if isinstance(choice, str):
+        require_choice("conditional", owner, choice, NAMES)
+        kinds = {"forest": Forest, "knn": Neighbours, "kernel": Kernel, "groups": Groups, "dirac": Dirac}
+        return kinds[choice]()
+    if not all(callable(getattr(choice, name, None)) for name in ("fit", "sample")):
+        raise ValueError(
+            f"`conditional` of {owner} must be one of {', '.join(map(repr, NAMES))} or an object with fit(X, y, "
+            f"random_state) and sample(X, n, random_state). Got {choice!r}."
+        )
+    import copy
+
+    return copy.deepcopy(choice)

@@ -1,0 +1,282 @@
+"""Classifiers that adapt to a task or a client from a shared centre (eq. 9)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import random
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bilevelax.applications._softmax import Labelled, Pair, Sample, Tasks, centre, proximal_problem, scaled
+from bilevelax.applications.personalized_fl import held_out
+from bilevelax.errors import require_integer, require_package, require_positive
+from bilevelax.estimators.rt_mlmc import rt_mlmc
+from bilevelax.inverse import none
+from bilevelax.minibatch import minibatch
+from bilevelax.newton import Solution
+from bilevelax.outer import minimize
+from bilevelax.problem import Problem
+from bilevelax.sample_average import newton_cg
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapted:
+    """A classifier for one task or client."""
+
+    classes_: np.ndarray
+    W: np.ndarray  # (classes, columns)
+    norm: float | None
+    converged: bool
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        return _features(X, self.norm) @ self.W.T
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        scores = self.decision_function(X)
+        e = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.classes_[np.argmax(self.decision_function(X), axis=1)]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Accuracy."""
+        return float(np.mean(self.predict(X) == np.asarray(y)))
+
+
+def _features(X: Any, norm: float | None) -> np.ndarray:
+    return np.asarray(scaled(jnp.asarray(np.asarray(X), dtype=float), norm, "MetaClassifier"))
+
+
+@lru_cache(maxsize=64)
+def _proximal(lam: float, owner: str) -> Problem:
+    """The losses of the problem without its data: all that adapting needs, the same object for equal lam."""
+    empty = Labelled(jnp.zeros((1, 1, 1), float), jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32))
+    return proximal_problem(Tasks(empty, empty), lam=lam, batch=1, owner=owner)
+
+
+@partial(jax.jit, static_argnames="steps")
+def _adapt(problem: Problem, x: Any, sample: Sample, steps: int) -> Solution:
+    at = jnp.zeros((), jnp.int32)
+    return newton_cg(problem, x, at, Pair(sample, sample), x, iterations=steps, tol=1e-4)
+
+
+class MetaClassifier(ClassifierMixin, BaseEstimator):
+    r"""Softmax regression whose centre x is learnt so that adapting from it works well.
+
+    .. math::
+        \min_x E_i \, l(y_i^*(x), D^{test}_i), \quad
+        y_i^*(x) = \arg\min_y l(y, D^{train}_i) + \tfrac{\lambda}{2} |y - x|^2
+
+    Every task is equally likely. The last ``test_fraction`` of a task's rows are its test part.
+
+    Args:
+        lam: how much an adapted classifier is held at the centre.
+        norm: length to which every row is scaled; None leaves them alone.
+        test_fraction: share of each task's rows for the upper level, at least one.
+        K: deepest level of RT-MLMC.
+        max_iter, batch_size, learning_rate: steps, tasks per step, and step of Adam.
+        random_state: seed.
+        verbose: show a progress bar.
+    """
+
+    _moreau = False
+
+    def __init__(
+        self,
+        lam: float = 2.0,
+        *,
+        norm: float | None = 5.0,
+        test_fraction: float = 0.25,
+        K: int = 4,
+        max_iter: int = 300,
+        batch_size: int = 8,
+        learning_rate: float = 3e-2,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.lam = lam
+        self.norm = norm
+        self.test_fraction = test_fraction
+        self.K = K
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> MetaClassifier:
+        """Learn the centre from rows X with labels y; ``groups`` says to which task each row belongs.
+
+        Without groups all rows are one task.
+        """
+        owner = type(self).__name__
+        require_integer("max_iter", owner, self.max_iter, 1)
+        for name in ("lam", "norm", "learning_rate"):
+            require_positive(name, owner, getattr(self, name))
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        self.classes_, labels = _labels(y, owner)
+        groups = np.zeros(len(X), int) if groups is None else np.asarray(groups)
+        if groups.shape != (len(X),):
+            raise ValueError(
+                f"`groups` of {owner} must name the task of each of the {len(X)} rows. Got {groups.shape}."
+            )
+        self.ids_ = np.unique(groups)
+        clients = [(X[groups == i], labels[groups == i]) for i in self.ids_]
+        if min(len(rows) for _, rows in clients) < 2:
+            alone = self.ids_[np.argmin([len(rows) for _, rows in clients])]
+            raise ValueError(f"`groups` of {owner} must give each task at least 2 rows. Got one row for {alone}.")
+        self.tasks_ = _tasks(clients, self.test_fraction, self.norm)
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        result = minimize(
+            self.problem_,
+            minibatch(rt_mlmc(self.K), self.batch_size),
+            optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.max_iter)),
+            centre(len(self.classes_), X.shape[1]),
+            key=random.key(self.seed_),
+            T=self.max_iter,
+            progress=bool(self.verbose),
+        )
+        self.centre_ = np.asarray(result.x["W"])
+        self.n_iter_ = self.max_iter
+        return self
+
+    @property
+    def problem_(self) -> Problem:
+        """What was minimised."""
+        tasks = Tasks(*(Labelled(**{k: jnp.asarray(a) for k, a in part.items()}) for part in self.tasks_.values()))
+        problem = proximal_problem(tasks, lam=self.lam, batch=8, owner=type(self).__name__)
+        return dataclasses.replace(problem, f=problem.g, inverse=none()) if self._moreau else problem
+
+    def adapt(self, X_support: Any, y_support: Any, steps: int = 50) -> Adapted:
+        """The classifier of a new task from a few labelled rows; at most ``steps`` Newton steps.
+
+        Its ``converged`` says whether they were enough.
+        """
+        check_is_fitted(self, "centre_")
+        require_integer("steps", type(self).__name__, steps, 1)
+        X = validate_data(self, X_support, reset=False, dtype=np.float64)
+        return self._adapted(X, self._index(y_support), steps)
+
+    def _adapted(self, X: np.ndarray, labels: np.ndarray, steps: int = 50) -> Adapted:
+        """Rows are padded to a power of two, so that few programs serve all tasks."""
+        n = len(X)
+        size = 8
+        while size < n:
+            size *= 2
+        weights = np.where(np.arange(size) < n, 1 / n, 0.0)
+        at = np.minimum(np.arange(size), n - 1)
+        dtype = jnp.zeros((), float).dtype
+        sample = Sample(
+            jnp.asarray(_features(X, self.norm)[at], dtype),
+            jnp.asarray(labels[at], jnp.int32),
+            jnp.asarray(weights, dtype),
+        )
+        problem = _proximal(float(self.lam), type(self).__name__)
+        done = _adapt(problem, {"W": jnp.asarray(self.centre_)}, sample, steps)
+        return Adapted(self.classes_, np.asarray(done.y["W"]), self.norm, bool(done.grad_norm <= done.goal))
+
+    def _index(self, y: Any) -> np.ndarray:
+        labels = np.searchsorted(self.classes_, np.asarray(y))
+        labels = np.minimum(labels, len(self.classes_) - 1)
+        if not np.all(self.classes_[labels] == np.asarray(y)):
+            new = sorted(set(np.asarray(y).tolist()) - set(self.classes_.tolist()))
+            raise ValueError(f"y holds labels that {type(self).__name__} was not fitted on: {new}.")
+        return labels
+
+    def centre_classifier(self) -> Adapted:
+        """The centre itself, without adaptation."""
+        check_is_fitted(self, "centre_")
+        return Adapted(self.classes_, self.centre_, self.norm, True)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels by the centre, without adaptation; see `adapt`."""
+        check_is_fitted(self, "centre_")
+        return self.centre_classifier().predict(validate_data(self, X, reset=False, dtype=np.float64))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities by the centre."""
+        check_is_fitted(self, "centre_")
+        return self.centre_classifier().predict_proba(validate_data(self, X, reset=False, dtype=np.float64))
+
+
+def _labels(y: np.ndarray, owner: str) -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.utils.multiclass import check_classification_targets
+
+    check_classification_targets(y)
+    classes, labels = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"{owner} needs at least 2 classes; y holds 1 class only, {classes[0]!r}.")
+    return classes, labels
+
+
+def _tasks(clients: Sequence[Any], fraction: float, norm: float | None) -> dict[str, dict[str, np.ndarray]]:
+    """Training and test parts as plain arrays, which every way of saving understands."""
+    tasks = held_out(list(clients), fraction, norm)
+    return {name: {k: np.asarray(v) for k, v in part._asdict().items()} for name, part in tasks._asdict().items()}
+
+
+class PersonalizedModel(MetaClassifier):
+    """A classifier for each client, held at a shared centre (pFedMe: T Dinh, Tran and Nguyen 2020).
+
+    As `MetaClassifier` with clients for tasks, but the centre minimises the clients' own proximal
+    losses. No client's classifier is stored: each is recomputed from the centre and its rows.
+    """
+
+    _moreau = True
+
+    def personalize(self, ids: Any) -> dict[Any, Adapted]:
+        """The classifiers of these clients of the training data, each from its own training rows."""
+        check_is_fitted(self, "centre_")
+        made = {}
+        for i in np.asarray(ids).tolist():
+            at = np.flatnonzero(self.ids_ == i)
+            if not at.size:
+                raise ValueError(f"`ids` of PersonalizedModel holds {i!r}, which was not in the groups of fit.")
+            train = self.tasks_["train"]
+            n = int(train["counts"][at[0]])
+            made[i] = self._adapted(train["features"][at[0], :n], train["labels"][at[0], :n])
+        return made
+
+    def scores(self, X: Any, y: Any, groups: Any, support: Any) -> Any:
+        """Accuracy of the centre and of the personalised classifiers, on known and new clients, never mixed.
+
+        Args:
+            X, y, groups: rows of known and new clients.
+            support: mask of the rows that a client's classifier may learn from; it is scored on the
+                others.
+
+        Returns:
+            A data frame with one row for each (clients, model): mean over clients, mean of the worst
+            tenth of them, and their number.
+        """
+        X, y, groups, support = (np.asarray(a) for a in (X, y, groups, support))
+        found: dict[tuple[str, str], list[float]] = {}
+        for i in np.unique(groups):
+            learn, test = (groups == i) & support, (groups == i) & ~support
+            if not learn.any() or not test.any():
+                raise ValueError(f"`support` of PersonalizedModel must leave rows on both sides for client {i}.")
+            kind = "known" if i in self.ids_ else "new"
+            models = {"centre": self.centre_classifier(), "personalised": self.adapt(X[learn], y[learn])}
+            for name, model in models.items():
+                found.setdefault((kind, name), []).append(model.score(X[test], y[test]))
+        rows = [
+            {
+                "clients": kind,
+                "model": name,
+                "accuracy": float(np.mean(values)),
+                "worst_decile": float(np.mean(np.sort(values)[: max(1, round(0.1 * len(values)))])),
+                "n": len(values),
+            }
+            for (kind, name), values in sorted(found.items())
+        ]
+        return require_package("pandas", "PersonalizedModel.scores", "sklearn").DataFrame(rows)

@@ -1,0 +1,307 @@
+"""`RobustNewsvendor`: orders from side information, robust to contexts that move (eq. 10-11)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from bilevelax.errors import require_integer, require_positive
+from bilevelax.problem import Problem, X
+from bilevelax.sklearn import _problem, _training
+from bilevelax.sklearn._columns import dtypes_of, move_scales, names_of
+from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows
+from bilevelax.sklearn.conditional import Conditional
+from bilevelax.sklearn.costs import ScoredByCost, cost_array, newsvendor_cost
+from bilevelax.sklearn.policies import make_policy, members_of
+
+PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
+CONTEXTS = 100_000  # rows of the problem; of more, a random subsample
+FEW = 5.0  # an effective sample size below this is worth a warning
+EVERY = 50  # steps between two looks at the validation cost
+ANSWER_STEPS = 50  # of the adversary in `worst_case_contexts`
+
+
+class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
+    r"""Orders that stay good when contexts move: Wasserstein DRO with side information.
+
+    .. math::
+        \min_\pi E_\xi \max_y E_{\eta|\xi} [ l(\pi(y), \eta) - \lambda |y - \xi|^2 ], \quad
+        l(w, \eta) = h (w - \eta)^+ + b (\eta - w)^+
+
+    ``fit`` learns the rule pi from past contexts X and demands y, ``predict`` gives orders.
+
+    Args:
+        holding_cost, backlog_cost: h and b per unit; a number or one for each output. For costs
+            that differ from row to row give them to ``fit``.
+        penalty: lambda, the price of moving a context by one standard deviation of a column, in
+            units of (h + b) times the standard deviation of demand. Small is cautious,
+            ``inf`` is no robustness; ``"cv"`` tries a path from inf to 0.03, each value started at
+            the policy of the one before, and keeps the one with the least validation cost.
+        perturb: which columns the adversary may move, and how far: ``"auto"`` (columns with more
+            than 12 different values), ``"all"``, ``"none"``, a dtype, names or numbers, a mask,
+            factors of the standard deviation, or a dict {name: factor}.
+        policy: ``"mlp"``, ``"linear"``, or a function (columns, outputs, key) -> equinox module.
+        conditional: how P(demand | context) is estimated: ``"forest"``, ``"knn"``, ``"kernel"``,
+            ``"groups"``, ``"dirac"``, or an object of `bilevelax.sklearn.conditional`.
+        estimator: how gradients are estimated: ``"auto"`` (exact expectations over the atoms, the
+            adversary takes ``ascent_steps`` gradient steps), ``"rt_mlmc"``, ``"dl_sgd"``, ``"saa"``,
+            or a `bilevelax.Estimator`.
+        n_atoms: demands that stand for the distribution at each context.
+        members: independent rules whose mean is the order.
+        smoothing: of the loss, in units of 1 / standard deviation of demand; costs that are
+            reported are never smoothed.
+        max_iter, batch_size, learning_rate, weight_decay, ascent_steps: of the training.
+        early_stopping: choose the number of steps by the true cost on the last
+            ``validation_fraction`` of the rows, ``patience`` looks without progress, then train on
+            all rows for as long. Rows must be in the order of time.
+        random_state: seed.
+        verbose: show a progress bar.
+
+    Attributes:
+        penalty_: the penalty used; ``path_`` has the validation cost of each one tried.
+        n_iter_, loss_curve_, validation_curve_, converged_: of the training.
+        conditional_: the fitted conditional distribution.
+        policy_: the rule as an equinox module (members stacked), in standardised units.
+        problem_, settings_: ``bilevelax.minimize(problem_, **settings_).x`` are the arrays of policy_.
+    """
+
+    def __init__(
+        self,
+        holding_cost: Any = 1.0,
+        backlog_cost: Any = 3.0,
+        *,
+        penalty: Any = 0.3,
+        perturb: Any = "auto",
+        policy: Any = "mlp",
+        conditional: Any = "forest",
+        estimator: Any = "auto",
+        n_atoms: int = 64,
+        members: int = 4,
+        smoothing: float = 20.0,
+        max_iter: int = 400,
+        batch_size: int = 64,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 0.1,
+        ascent_steps: int = 4,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.2,
+        patience: int = 3,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.holding_cost = holding_cost
+        self.backlog_cost = backlog_cost
+        self.penalty = penalty
+        self.perturb = perturb
+        self.policy = policy
+        self.conditional = conditional
+        self.estimator = estimator
+        self.n_atoms = n_atoms
+        self.members = members
+        self.smoothing = smoothing
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.ascent_steps = ascent_steps
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, holding_cost: Any = None, backlog_cost: Any = None
+    ) -> RobustNewsvendor:
+        """Learn the rule.
+
+        Args:
+            X: contexts (rows, columns), numbers; in the order of time.
+            y: demand (rows,) or (rows, outputs).
+            sample_weight: how often each row counts.
+            holding_cost, backlog_cost: per row (and output), instead of those of the constructor.
+        """
+        self._check_settings()
+        names, dtypes = names_of(X), dtypes_of(X)
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if np.any(weights < 0) or not np.any(weights > 0):
+            raise ValueError(f"`sample_weight` of {OWNER} must be >= 0 and not all 0.")
+        self.move_scales_ = move_scales(self.perturb, X, names, dtypes)
+        self._flat = y.ndim == 1
+        y = np.asarray(y, np.float64).reshape(len(y), -1)
+        self.n_outputs_ = y.shape[1]
+        given = [(holding_cost, self.holding_cost), (backlog_cost, self.backlog_cost)]
+        costs = [
+            cost_array(default if row is None else row, name, OWNER, *y.shape)
+            for name, (row, default) in zip(("holding_cost", "backlog_cost"), given, strict=True)
+        ]
+        self.nonnegative_ = bool(np.all(y >= 0))
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._train(Sample(X, y, costs[0], costs[1], weights).take(weights > 0))
+        return self
+
+    def _check_settings(self) -> None:
+        for name, least in (("n_atoms", 1), ("members", 1), ("max_iter", 1), ("batch_size", 1), ("patience", 1)):
+            require_integer(name, OWNER, getattr(self, name), least)
+        require_integer("ascent_steps", OWNER, self.ascent_steps, 0)
+        for name in ("smoothing", "learning_rate"):
+            require_positive(name, OWNER, getattr(self, name))
+        if self.penalty != "cv" or not isinstance(self.penalty, str):
+            require_positive("penalty", OWNER, self.penalty)
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(
+                f"`validation_fraction` of {OWNER} must lie between 0 and 1. Got {self.validation_fraction!r}."
+            )
+
+    def _train(self, sample: Sample) -> None:
+        penalties = PATH if isinstance(self.penalty, str) else (float(self.penalty),)
+        held = round(self.validation_fraction * len(sample.y))
+        self.path_: dict[float, float] = {}
+        self.validation_curve_: list[float] = []
+        self.converged_ = True
+        self.n_iter_, self.penalty_ = self.max_iter, penalties[0]
+        if (self.early_stopping or len(penalties) > 1) and held >= 2 and len(sample.y) - held >= 4:
+            self._search(sample.take(slice(None, -held)), sample.take(slice(-held, None)), penalties)
+        self.prepared_ = prepare(sample, self.conditional, self.seed_)
+        self.conditional_ = self.prepared_.conditional
+        self._warn_of_few(sample.X)
+        rows = self._rows_of(self.prepared_, sample)
+        self._rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)._asdict()
+        done = _training.train(
+            self.problem_,
+            self._first(),
+            self._key(),
+            self._settings(self.n_iter_),
+            lambda x: {"train": self._cost(x, self.prepared_, sample)},
+        )
+        self._arrays = [np.asarray(a) for a in jax.tree.leaves(done.x)]
+        self.loss_curve_ = [row["train"] for row in done.history]
+
+    def _rows_of(self, prepared: Prepared, sample: Sample, known: bool = True) -> _problem.Rows:
+        """At most `CONTEXTS` of the rows, chosen at random, as data of the problem."""
+        own = np.arange(len(sample.X))
+        if known and len(own) > CONTEXTS:
+            own = np.sort(np.random.default_rng(self.seed_).choice(own, CONTEXTS, replace=False))
+            sample = sample.take(own)
+        together = self.estimator == "auto"
+        return problem_rows(prepared, sample, self.n_atoms, together, self.seed_, own if known else None)
+
+    def _search(self, train: Sample, held: Sample, penalties: tuple[float, ...]) -> None:
+        """Set steps and penalty to those with the least true cost on the held-out rows.
+
+        The first penalty of the path sets the number of steps; the others start at its policy.
+        """
+        prepared = prepare(train, self.conditional, self.seed_)
+        rows = self._rows_of(prepared, train)
+        cost = lambda x: {"train": self._cost(x, prepared, train), "validation": self._cost(x, prepared, held)}
+        x, least = self._first(), np.inf
+        for i, penalty in enumerate(penalties):
+            problem = _problem.newsvendor_problem(
+                self._losses(), _problem.with_penalty(rows, self.move_scales_, penalty)
+            )
+            settings = self._settings(self.max_iter if i == 0 else max(EVERY, self.n_iter_ // 2))
+            done = _training.train(problem, x, random.fold_in(self._key(), i), settings, cost, self.patience)
+            x, self.path_[penalty] = done.x, done.cost
+            if i == 0:
+                self.n_iter_, self.converged_ = done.t, done.stopped
+                self.validation_curve_ = [row["validation"] for row in done.history]
+            if done.cost < least:
+                least, self.penalty_ = done.cost, penalty
+
+    def _cost(self, x: X, prepared: Prepared, sample: Sample) -> float:
+        """Mean true cost of a row."""
+        orders = prepared.demands.back(_problem.orders(self._static(), x, prepared.contexts.clipped(sample.X)))
+        costs = newsvendor_cost(orders, sample.y, sample.holding, sample.backlog).sum(axis=1)
+        return float(np.average(costs, weights=sample.weights))
+
+    def _warn_of_few(self, X: np.ndarray) -> None:
+        if isinstance(self.conditional_, Conditional) and not self.conditional_.votes_for_itself:
+            size = float(np.median(self.conditional_.effective_sample_size(X[:: max(1, len(X) // 200)])))
+            if size < FEW:
+                warnings.warn(
+                    f"`conditional` of {OWNER} rests on about {size:.1f} demands a context, which is few: expect noise "
+                    "or give more rows or a smoother conditional.",
+                    stacklevel=4,
+                )
+
+    def _key(self) -> Any:
+        return random.key(self.seed_)
+
+    def _members(self) -> tuple[X, Any]:
+        factory = make_policy(self.policy, OWNER)
+        key = random.fold_in(self._key(), 2**31)
+        return members_of(factory, self.n_features_in_, self.n_outputs_, self.members, key)
+
+    def _first(self) -> X:
+        return self._members()[0]
+
+    def _static(self) -> Any:
+        return self._members()[1]
+
+    def _losses(self) -> _problem.Losses:
+        return _problem.losses_of(self._static(), float(self.smoothing))
+
+    def _settings(self, T: int) -> _training.Settings:
+        return _training.Settings(
+            _training.make_estimator(self.estimator, self.batch_size, self.ascent_steps, OWNER),
+            _training.make_optimizer(self.learning_rate, self.max_iter, self.weight_decay),
+            min(self.max_iter, EVERY),
+            T,
+            bool(self.verbose),
+        )
+
+    @property
+    def problem_(self) -> Problem:
+        """What was minimised last: all training rows under ``penalty_``."""
+        return _problem.newsvendor_problem(self._losses(), _problem.Rows(**self._rows))
+
+    @property
+    def settings_(self) -> dict[str, Any]:
+        """The other arguments of `bilevelax.minimize` for that."""
+        made = self._settings(self.n_iter_)
+        names = ("estimator", "optimizer", "every", "T")
+        return {**{name: getattr(made, name) for name in names}, "x1": self._first(), "key": self._key()}
+
+    @property
+    def policy_(self) -> Any:
+        check_is_fitted(self, "loss_curve_")
+        return eqx.combine(self._x(), self._static())
+
+    def _x(self) -> X:
+        return jax.tree.unflatten(jax.tree.structure(self._first()), [jnp.asarray(a) for a in self._arrays])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Orders (rows,) or (rows, outputs); never negative where demand never was."""
+        check_is_fitted(self, "loss_curve_")
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        scales = self.prepared_
+        orders = scales.demands.back(_problem.orders(self._static(), self._x(), scales.contexts.clipped(X)))
+        orders = np.maximum(orders, 0.0) if self.nonnegative_ else orders
+        return orders[:, 0] if self._flat else orders
+
+    def worst_case_contexts(self, X: Any) -> np.ndarray:
+        """Where the adversary moves each context: y* of eq. (11), in the units of X.
+
+        The mean over members. Columns that may not move are as in X.
+        """
+        check_is_fitted(self, "loss_curve_")
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        shape = (len(X), self.n_outputs_)
+        holding = cost_array(self.holding_cost, "holding_cost", OWNER, *shape)
+        backlog = cost_array(self.backlog_cost, "backlog_cost", OWNER, *shape)
+        sample = Sample(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
+        rows = self._rows_of(self.prepared_, sample, known=False)
+        rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)
+        problem = _problem.newsvendor_problem(self._losses(), rows)
+        y = np.asarray(_training.answers(problem, self._x(), ANSWER_STEPS)).mean(axis=1)[: len(X)]
+        return X + self.prepared_.contexts.scale * np.asarray(rows.reach) * y

@@ -1,0 +1,213 @@
+"""From a CSV file to contexts and demands: dates, categories, missing values, and a report of all of it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bilevelax.datasets.demand import WEEKDAYS
+from bilevelax.errors import require_package
+
+MISSING = "(missing)"
+TOO_MANY = 50  # different words in a column that is then taken for an identifier
+
+
+def read_table(path: str | Path) -> Any:
+    """A CSV file as a data frame: commas, semicolons (with decimal commas) or tabs; a BOM is skipped."""
+    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            head = [line for _, line in zip(range(20), file, strict=False)]
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text: save it as CSV UTF-8.") from None
+    if not head or not head[0].strip():
+        raise ValueError(f"{path} is empty: the first line must name the columns.")
+    separator = max(",;\t", key=head[0].count)
+    decimal = "," if separator == ";" and _decimal_commas(head[1:]) else "."
+    try:
+        table = pandas.read_csv(path, sep=separator, decimal=decimal, encoding="utf-8-sig", skipinitialspace=True)
+    except pandas.errors.ParserError as error:
+        raise ValueError(f"{path} is not a table: {str(error).splitlines()[0]}.") from None
+    table.columns = [str(name).strip() for name in table.columns]
+    return table
+
+
+def _decimal_commas(lines: list[str]) -> bool:
+    cells = [cell.strip() for row in csv.reader(lines, delimiter=";") for cell in row]
+    return any(cell.replace(",", "", 1).lstrip("+-").isdigit() and "," in cell for cell in cells)
+
+
+def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray, list[str]]:
+    """(rows with known demand, demand (rows, targets), what was left out)."""
+    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
+    for name in names:
+        if name not in table.columns:
+            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(map(str, table.columns))}.")
+    numbers = {}
+    for name in names:
+        numbers[name] = pandas.to_numeric(table[name], errors="coerce")
+        bad = numbers[name].isna() & table[name].notna()
+        if bad.any():
+            at = int(np.argmax(bad.to_numpy()))
+            raise ValueError(
+                f"Column {name!r} of {path} must hold numbers. Got {table[name].iloc[at]!r} in row {at + 1}."
+            )
+    y = pandas.DataFrame(numbers)
+    known = y.notna().all(axis=1).to_numpy()
+    notes = [f"{int((~known).sum())} rows without demand were left out"] if not known.all() else []
+    if known.sum() < 2:
+        raise ValueError(f"{path} has {int(known.sum())} row(s) with known demand: at least 2 are needed.")
+    return table[known].reset_index(drop=True), y[known].to_numpy(float), notes
+
+
+@dataclasses.dataclass
+class Schema:
+    """How the columns of a table become numbers; learnt once, applied to every later table."""
+
+    targets: list[str]
+    date: str | None
+    columns: dict[str, dict[str, Any]]  # name: {"kind": "number" | "category", ...}
+    ignored: dict[str, str]  # name: why
+
+    def features(self) -> list[str]:
+        """Names of the encoded columns."""
+        names = [f"weekday={day}" for day in WEEKDAYS] + [f"month={m}" for m in range(1, 13)] if self.date else []
+        for name, how in self.columns.items():
+            if how["kind"] == "number":
+                names += [name, f"{name}={MISSING}"] if how["gaps"] else [name]
+            else:
+                names += [f"{name}={value}" for value in how["values"]]
+        return names
+
+    def movable(self, wanted: list[str] | None) -> list[str]:
+        """Columns that the adversary may move: numbers with many values, or those asked for."""
+        if wanted is None:
+            return [name for name, how in self.columns.items() if how["kind"] == "number" and how["many"]]
+        for name in wanted:
+            if self.columns.get(name, {}).get("kind") != "number":
+                numbers = [name for name, how in self.columns.items() if how["kind"] == "number"]
+                known = ", ".join(numbers) or "none"
+                raise ValueError(f"`--perturb` names {name!r}, which is no column of numbers; those are {known}.")
+        return wanted
+
+    def encode(self, table: Any, path: Any) -> tuple[Any, list[str]]:
+        """(numbers as a data frame, what was filled in or unknown)."""
+        pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
+        parts: dict[str, np.ndarray] = {}
+        notes: list[str] = []
+        if self.date:
+            when = dates_of(table, self.date, path)
+            parts |= {f"weekday={day}": (when.dt.day_of_week == i).to_numpy(float) for i, day in enumerate(WEEKDAYS)}
+            parts |= {f"month={m}": (when.dt.month == m).to_numpy(float) for m in range(1, 13)}
+        for name, how in self.columns.items():
+            if name not in table.columns:
+                raise ValueError(f"{path} has no column {name!r}, which the model was trained on.")
+            encode = _numbers if how["kind"] == "number" else _indicators
+            columns, note = encode(table[name], name, how, path)
+            parts |= columns
+            notes += note
+        return pandas.DataFrame(parts), notes
+
+    def report(self) -> list[str]:
+        """One line for each column: how it is used."""
+        lines = [f"{self.date}: weekday and month"] if self.date else []
+        for name, how in self.columns.items():
+            if how["kind"] == "number":
+                gaps = f", missing values become {how['fill']:g}" if how["gaps"] else ""
+                lines.append(f"{name}: number{gaps}")
+            else:
+                lines.append(f"{name}: category with {len(how['values'])} values")
+        return lines + [f"{name}: not used, {why}" for name, why in self.ignored.items()]
+
+
+def _numbers(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[dict[str, np.ndarray], list[str]]:
+    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
+    values = pandas.to_numeric(column, errors="coerce")
+    bad = (values.isna() & column.notna()).to_numpy()
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise ValueError(f"Column {name!r} of {path} must hold numbers. Got {column.iloc[at]!r} in row {at + 1}.")
+    gaps = (~np.isfinite(values.to_numpy(float))).astype(float)
+    made = {name: np.where(gaps > 0, how["fill"], values.to_numpy(float))}
+    if how["gaps"]:
+        made[f"{name}={MISSING}"] = gaps
+    return made, [f"{name}: {int(gaps.sum())} missing values became {how['fill']:g}"] if gaps.any() else []
+
+
+def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[dict[str, np.ndarray], list[str]]:
+    words = _words(column)
+    new = sorted(set(words) - set(how["values"]))
+    rows = int(np.isin(words, new).sum())
+    shown = ", ".join(new[:3]) + (", ..." if len(new) > 3 else "")
+    notes = (
+        [f"{name}: {rows} rows with values not seen in training ({shown}) count as none of the known"] if new else []
+    )
+    return {f"{name}={value}": (words == value).astype(float) for value in how["values"]}, notes
+
+
+def _words(column: Any) -> np.ndarray:
+    return np.array(
+        [MISSING if value is None or value != value else str(value).strip() for value in column], dtype=object
+    )
+
+
+def dates_of(table: Any, name: str, path: Any) -> Any:
+    """The column as dates, or a sentence."""
+    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
+    if name not in table.columns:
+        raise ValueError(f"{path} has no column {name!r}, which holds the dates.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it had to guess the format
+            when = pandas.to_datetime(table[name], errors="raise")
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"Column {name!r} of {path} must hold dates such as 2024-12-31. Got {table[name].iloc[0]!r}."
+        ) from None
+    if when.isna().any():
+        at = int(np.argmax(when.isna()))
+        raise ValueError(f"Column {name!r} of {path} must hold a date in every row. One is missing in row {at + 1}.")
+    return when
+
+
+def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) -> Schema:
+    """Decide how each column is used."""
+    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
+    if date is None and "date" in table.columns:
+        date = "date"
+    if date is not None:
+        dates_of(table, date, path)
+    columns: dict[str, dict[str, Any]] = {}
+    ignored: dict[str, str] = {}
+    for name in table.columns:
+        if name in targets or name == date:
+            continue
+        column = table[name]
+        different = column.nunique(dropna=False)
+        if different < 2:
+            ignored[name] = "it is constant"
+        elif pandas.api.types.is_numeric_dtype(column):
+            values = column.to_numpy(float)
+            finite = values[np.isfinite(values)]
+            gaps = len(finite) < len(values)
+            columns[name] = {
+                "kind": "number",
+                "fill": float(np.median(finite)),
+                "gaps": gaps,
+                "many": bool(different > 12),
+            }
+        elif different > TOO_MANY:
+            ignored[name] = f"{different} different words look like an identifier"
+        else:
+            columns[name] = {"kind": "category", "values": sorted(set(_words(column)))}
+    if not columns and date is None:
+        raise ValueError(f"{path} has no column that could be used beside {', '.join(targets)}.")
+    return Schema(targets, date, columns, ignored)

@@ -1,0 +1,177 @@
+"""`bilevelax newsvendor` as an analyst would type it, and every way in which a CSV can be wrong."""
+
+import csv
+import json
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("sklearn")
+pytest.importorskip("pandas")
+
+from bilevelax.cli import app
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def standard_promotion():
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def invoke(*words):
+    return runner.invoke(app, ["newsvendor", *map(str, words)], env={"COLUMNS": "200"})
+
+
+def write(path, rows, delimiter=",", encoding="utf-8"):
+    with open(path, "w", newline="", encoding=encoding) as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    return path
+
+
+def read(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+HEADER = ["date", "temperature", "promotion", "shop", "demand"]
+
+
+def days(n=60):
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(n):
+        warm = round(10 + 5 * rng.normal(), 2)
+        rows.append([f"2024-{1 + i // 28:02d}-{1 + i % 28:02d}", warm, i % 2, "ab"[i % 2], round(20 + warm, 2)])
+    return rows
+
+
+QUICK = ("--target", "demand", "--penalty", "inf", "--policy", "linear", "--max-iter", 20)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shop")
+    past = write(folder / "past.csv", [HEADER, *days()])
+    done = invoke("fit", past, *QUICK, "--backlog", 9, "--out", folder / "model")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    return folder, done.output
+
+
+def test_fit_reports_what_it_used(trained):
+    folder, output = trained
+    assert "60 rows" in output and "date: weekday and month" in output
+    assert "shop: category with 2 values" in output and "May move: temperature" in output
+    record = json.loads((folder / "model" / "model.json").read_text())
+    assert record["schema"]["targets"] == ["demand"] and record["settings"]["backlog_cost"] == 9.0
+    with np.load(folder / "model" / "arrays.npz", allow_pickle=False) as arrays:
+        assert arrays["y"].shape == (60, 1)
+
+
+def test_order_keeps_the_columns(trained):
+    folder, _ = trained
+    rows = [["note", *HEADER[:-1]], ["x", "2024-07-01", 12, 1, "a"], ["y", "2024-07-02", "", 0, "new"]]
+    tomorrow = write(folder / "tomorrow.csv", rows)
+    done = invoke("order", folder / "model", tomorrow, "--out", folder / "orders.csv")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert "temperature: 1 missing values became" in done.output
+    assert "shop: 1 rows with values not seen in training (new)" in done.output
+    written = read(folder / "orders.csv")
+    assert list(written[0]) == ["note", *HEADER[:-1], "order"] and float(written[0]["order"]) > 0
+
+
+def test_evaluate_compares(trained):
+    folder, _ = trained
+    done = invoke("evaluate", folder / "model", folder / "past.csv", "--out", folder / "plot.png")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert all(name in done.output for name in ("robust", "quantile", "forest", "boosted", "service level"))
+    assert (folder / "plot.png").stat().st_size > 5000
+
+
+def test_semicolons_bom_and_decimal_commas(trained, tmp_path):
+    """The same numbers written the European way give the same encoded table."""
+    from bilevelax.sklearn.tables import learn_schema, read_table
+
+    folder, _ = trained
+    rows = [[str(cell).replace(".", ",") for cell in row] for row in days()]
+    path = write(tmp_path / "europe.csv", [HEADER, *rows], ";", "utf-8-sig")
+    made, expected = read_table(path), read_table(folder / "past.csv")
+    assert list(made.columns) == HEADER
+    np.testing.assert_array_equal(made["temperature"], expected["temperature"])
+    schema = learn_schema(made, ["demand"], None, path)
+    np.testing.assert_array_equal(schema.encode(made, path)[0], schema.encode(expected, path)[0])
+
+
+WRONG = {
+    "no target": (HEADER[:-1], [row[:-1] for row in days()], (), "has no column 'demand'; it has date, temperature"),
+    "words for demand": (HEADER, [*days()[:5], ["2024-09-01", 3, 0, "a", "many"]], (), "Got 'many' in row 6"),
+    "one row": (HEADER, days()[:1], (), "at least 2 are needed"),
+    "no rows": (HEADER, [], (), "at least 2 are needed"),
+    "negative cost": (HEADER, days(), ("--holding", -1), "`--holding` must be a positive number. Got -1"),
+    "penalty": (HEADER, days(), ("--penalty", "much"), "`--penalty` must be a number, inf or cv. Got 'much'"),
+    "perturb": (HEADER, days(), ("--perturb", "shop"), "`--perturb` names 'shop', which is no column of numbers"),
+    "no date column": (HEADER, days(), ("--date", "when"), "has no column 'when', which holds the dates"),
+    "no dates": (HEADER, days(), ("--date", "shop"), "must hold dates such as 2024-12-31. Got 'a'"),
+    "only demand": (["demand"], [[1], [2]], (), "has no column that could be used beside demand"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files(name, tmp_path):
+    header, rows, options, sentence = WRONG[name]
+    done = invoke("fit", write(tmp_path / "wrong.csv", [header, *rows]), *QUICK, *options, "--out", tmp_path / "model")
+    assert done.exit_code == 1 and isinstance(done.exception, ValueError)
+    assert sentence in str(done.exception)
+
+
+def test_wrong_files_without_a_table(tmp_path):
+    (tmp_path / "empty.csv").write_text("")
+    assert "is empty: the first line must name the columns" in str(
+        invoke("fit", tmp_path / "empty.csv", *QUICK).exception
+    )
+    assert "There is no file" in str(invoke("fit", tmp_path / "none.csv", *QUICK).exception)
+    (tmp_path / "latin.csv").write_bytes("größe,demand\n1,2\n3,4\n".encode("latin-1"))
+    assert "is not UTF-8 text" in str(invoke("fit", tmp_path / "latin.csv", *QUICK).exception)
+
+
+def test_a_model_that_does_not_fit_the_file(trained, tmp_path):
+    folder, _ = trained
+    short = write(tmp_path / "short.csv", [["date", "promotion", "shop"], ["2024-07-01", 1, "a"]])
+    assert "has no column 'temperature', which the model was trained on" in str(
+        invoke("order", folder / "model", short).exception
+    )
+    words = write(tmp_path / "words.csv", [HEADER[:-1], ["2024-07-01", "warm", 1, "a"]])
+    assert "Column 'temperature' of" in str(invoke("order", folder / "model", words).exception)
+    empty = write(tmp_path / "empty.csv", [HEADER[:-1]])
+    assert "has no rows below its header" in str(invoke("order", folder / "model", empty).exception)
+    assert "is no saved model" in str(invoke("order", tmp_path, short).exception)
+    record = json.loads((folder / "model" / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**record, "format": 99}))
+    assert "has format 99" in str(invoke("order", tmp_path, short).exception)
+
+
+def test_constant_demand_and_two_targets_just_work(tmp_path):
+    rows = [[*row, 7.0] for row in days()]
+    past = write(tmp_path / "past.csv", [[*HEADER, "other"], *rows])
+    target = ("--target", "demand, other", *QUICK[2:])
+    done = invoke("fit", past, *target, "--out", tmp_path / "model")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert invoke("order", tmp_path / "model", past, "--out", tmp_path / "orders.csv").exit_code == 0
+    written = read(tmp_path / "orders.csv")
+    np.testing.assert_allclose([float(row["order_other"]) for row in written], 7.0, atol=0.6)
+    assert "order_demand" in written[0]
+
+
+def test_large_files_say_what_is_subsampled(trained, monkeypatch, tmp_path):
+    from bilevelax.sklearn import conditional, newsvendor
+
+    monkeypatch.setattr(conditional, "FOREST_ROWS", 30)
+    monkeypatch.setattr(newsvendor, "CONTEXTS", 40)
+    folder, _ = trained
+    done = invoke("fit", folder / "past.csv", *QUICK, "--out", tmp_path / "model")
+    assert "The forest sees 30 of the 60 rows, the policy 40; chosen at random." in done.output
+    record = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert record["fitted"]["n_features_in_"] == 23

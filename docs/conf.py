@@ -5,13 +5,24 @@ from bilevelax import __version__
 project = "bilevelax"
 author = "the bilevelax engineers"
 release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "bilevelax"
 html_static_path = ["_static"]
 exclude_patterns = ["_build"]
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+    "show_memory": False,
+    "min_reported_time": 1,
+    "remove_config_comments": True,
+}
+suppress_warnings = ["config.cache"]  # the gallery's settings hold what cannot be pickled
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 default_role = "code"

@@ -44,6 +44,11 @@ def test_getting_started():
     assert names["F"].low < names["F"].mean < names["F"].high
 
 
+@pytest.mark.parametrize("page", ["writing_a_problem", "federated"])
+def test_guides(page):
+    execute("\n".join(blocks(f"docs/{page}.md")))
+
+
 @pytest.fixture
 def extensions(tmp_path, monkeypatch):
     """The two blocks of docs/extending.md as modules."""

@@ -32,11 +32,22 @@ def execute(code):
 
 
 def test_readme_script():
-    (script,) = blocks("README.md")
-    assert len([line for line in script.splitlines() if line.strip()]) <= 25
+    script, *_ = blocks("README.md")
     result = execute(script)["result"]
     np.testing.assert_allclose(result.x["w"], [2.0, -1.0, 0.0], atol=0.1)
     np.testing.assert_allclose(result.x["b"], 0.25, atol=0.1)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_readme_blocks(number):
+    """The analyst's and the federated engineer's."""
+    model = execute(blocks("README.md")[number])["model"]
+    assert model.n_features_in_ > 0
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+    assert all(len(block.splitlines()) <= 20 for block in blocks("README.md"))
 
 
 def test_getting_started():

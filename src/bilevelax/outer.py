@@ -192,7 +192,7 @@ def minimize(
         stop_when: ``(problem, x, key) -> (stop?, dict of columns)``, e.g. ``certified(eps)``; asked at x1
             and after each chunk, where its values become columns of the history.
         diagnose: every that many chunks, and at x1, measure the estimator's bias, variance and time where
-            the run stands, and certify |grad F|^2; the columns are those of `diagnostics.along.diagnosis`.
+            the run stands, and certify ``|grad F|^2``; the columns are those of `diagnostics.along.diagnosis`.
             0: never.
         mesh: spread the estimates of a `minibatch` over the devices of a mesh with one axis, in one process
             or many (`jax.distributed`): the numbers of one device up to the order of sums, and the same bits

@@ -38,7 +38,10 @@ def curves(
         if column in ("grad_g", "eta"):
             panel.set_xscale("log")
     panels[0].set_ylabel(labels.get(y, y))
-    panels[0].legend(frameon=False)
+    if len(histories) <= 3:
+        panels[0].legend(frameon=False)
+    else:  # many names would cover the curves
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", frameon=False, fontsize=8)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -25,8 +25,8 @@ START = (  # three users, and where each begins
     ),
     (
         "Order quantities from past days, weather and calendar",
-        ("newsvendor example", "make a table of past days to try it on"),
-        ("newsvendor fit", "learn a robust rule from such a table"),
+        ("newsvendor example", "all three steps below, on the past days of a restaurant"),
+        ("newsvendor fit", "learn a robust rule from a table of past days"),
         ("newsvendor order", "what to order on new days"),
         ("newsvendor evaluate", "what it would have cost, against simple rules"),
     ),
@@ -132,7 +132,7 @@ def explain(error: Exception) -> int:
         return 2
     if isinstance(error, ModuleNotFoundError):
         complain(f"{error}. Install what this command needs: pip install 'bilevelax[all]'.")
-    elif isinstance(error, ValueError | AssertionError | OSError):
+    elif isinstance(error, ValueError | AssertionError | OSError | ImportError):
         complain(str(error) or type(error).__name__)
     else:
         complain(f"{type(error).__name__}: {error}. This was not foreseen: `--debug` shows where it happened.")

@@ -103,7 +103,8 @@ def test_long_histories_keep_their_ends(tmp_path):
 
 
 def test_page_holds_every_section(tmp_path):
-    comparison(tmp_path / "runs")
+    runs = comparison(tmp_path / "runs")
+    save(runs[0] / "checkpoints" / "100")  # belongs to its run, is none of its own
     page = page_of([tmp_path / "runs"], tmp_path)
     ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
     assert ids >= {"summary", "curves", "estimator", "certificate", "cost", "levels", "settings", "runs", "environment"}

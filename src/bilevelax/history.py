@@ -65,6 +65,10 @@ def write_rows(folder: str | Path, rows: list[Row]) -> None:
     replace_text(folder / "history.csv", file.getvalue())
 
 
+def is_level_count(column: str) -> bool:
+    return column.startswith("level_") and column[6:].isdecimal()
+
+
 def level_counts(aux: dict[str, Any]) -> Row:
     """How many estimates each level got, from logs of ``level`` (one a step) or ``levels`` (a batch a step)."""
     drawn = aux.get("levels", aux.get("level"))

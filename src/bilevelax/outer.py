@@ -219,8 +219,9 @@ def minimize(
         saved = (
             keeper.restore(identity(problem, estimator, optimizer, x1, key, every), run.first(x1)) if keeper else None
         )
-        run.begin(x1, manifest, saved)
         bar = stack.enter_context(Progress(T, enabled=progress))
+        bar.note("compiling")
+        run.begin(x1, manifest, saved)
         while run.t < T and not run.stopped:
             run.advance(min(run.every - run.t % run.every, T - run.t))
             for callback in callbacks:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-SHOWN = ("t", "seconds", "xi", "eta", "grad_f", "grad_g", "hess_g", "cross_g")  # not repeated beside the bar
+from bilevelax.history import is_level_count
+
+LEFT_OUT = ("t", "seconds", "xi", "eta", "grad_f", "grad_g", "hess_g", "cross_g", "level")  # told by the bar, or dull
+BAR = 20
+ROOM = 2 * len("0:00:00") + BAR + len("left") + 6  # what stands beside the label, the counts and the values
 
 
 class Progress:
@@ -27,7 +31,7 @@ class Progress:
         if enabled or console.is_terminal or console.is_jupyter:
             self.bar = progress.Progress(
                 progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
+                progress.BarColumn(BAR),
                 progress.MofNCompleteColumn(),
                 progress.TimeElapsedColumn(),
                 progress.TextColumn("left"),
@@ -42,10 +46,26 @@ class Progress:
             self.task = self.bar.add_task(self.label, total=self.total, values="")
         return self
 
+    def note(self, text: str) -> None:
+        """What is being done before the first step."""
+        if self.bar:
+            self.bar.update(self.task, values=text)
+
     def update(self, done: int, row: dict[str, float]) -> None:
         if self.bar:
-            values = "  ".join(f"{name} {value:.4g}" for name, value in row.items() if name not in SHOWN)
-            self.bar.update(self.task, completed=done, values=values)
+            self.bar.update(self.task, completed=done, values=self.values(row))
+
+    def values(self, row: dict[str, float]) -> str:
+        """As many as fit in the line: they must not squeeze out the time left."""
+        shown = [name for name in row if name not in LEFT_OUT and not is_level_count(name)]
+        room = self.bar.console.width - ROOM - len(self.label) - len(f"{self.total}/{self.total} ")
+        text = ""
+        for name in shown:
+            longer = f"{text}  {name} {row[name]:.4g}".strip()
+            if len(longer) > room:
+                break
+            text = longer
+        return text
 
     def __exit__(self, *error: Any) -> None:
         if self.bar:

@@ -12,6 +12,7 @@ from jax import random
 
 from bilevelax import applications, estimators
 from bilevelax.applications import Application
+from bilevelax.cli._terminal import busy, print_json
 from bilevelax.diagnostics.check import check as diagnose
 from bilevelax.estimate import Estimator
 from bilevelax.testing import check_estimator
@@ -42,6 +43,7 @@ def check(
         str | None, typer.Option(help="Estimator that is checked on an application; by default the unbiased one.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> None:
     """Check an application or an estimator of yours; exits non-zero and says what is wrong.
 
@@ -50,13 +52,21 @@ def check(
     value, key = load(target), random.key(seed)
     if isinstance(value, Application):
         chosen = None if estimator is None else {estimator: estimators.catalogue.load(estimator)()}
-        report = diagnose(value.problem, value.x1, key=key, estimator=chosen)
-        typer.echo(f"{target}: {report}")
+        with busy(f"Checking {target}: constants, exact gradients, estimates; up to a few minutes"):
+            report = diagnose(value.problem, value.x1, key=key, estimator=chosen)
+        if as_json:
+            print_json({"target": target, "ok": report.ok, "rows": [row._asdict() for row in report.rows]})
+        else:
+            typer.echo(f"{target}: {report}")
         if not report.ok:
             raise typer.Exit(1)
     elif isinstance(value, Estimator):
         application = applications.catalogue.load(on)()
-        check_estimator(value, application.problem, application.x1, key=key)
-        typer.echo(f"{target}: the estimator keeps its contract on {on}.")
+        with busy(f"Checking {target} on {on}; up to a minute"):
+            check_estimator(value, application.problem, application.x1, key=key)
+        if as_json:
+            print_json({"target": target, "ok": True, "on": on})
+        else:
+            typer.echo(f"{target}: the estimator keeps its contract on {on}.")
     else:
         raise ValueError(f"{target} must be an Application or an Estimator. Got {type(value).__name__}.")

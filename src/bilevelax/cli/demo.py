@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bilevelax.applications import quadratic
+from bilevelax.cli._terminal import print_json, say
 from bilevelax.estimators.dl_sgd import dl_sgd
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.minibatch import minibatch
@@ -26,20 +27,19 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder of the plot and the records.")] = Path("demo"),
     T: Annotated[int, typer.Option("--T", help="Steps of each method.")] = 1500,
     seed: Annotated[int, typer.Option(help="Seed of both runs.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Solve a contextual problem with RT-MLMC and DL-SGD and compare them with the exact solution."""
-    console = Console()
     mean_steps = 2 * K / (1 - 2.0**-K) - 2
-    console.print(
+    say(
         "A quadratic problem with infinitely many contexts, whose solution is known.\n"
         f"DL-SGD: 2^{K + 1} - 2 = {2 ** (K + 1) - 2} follower steps for each context.\n"
-        f"RT-MLMC: a random number of them, {mean_steps:.0f} on average; the same mean gradient.\n",
-        highlight=False,
+        f"RT-MLMC: a random number of them, {mean_steps:.0f} on average; the same mean gradient.\n"
     )
     app = quadratic.make()
     results = {}
     for name, estimator in {"RT-MLMC": rt_mlmc(K), "DL-SGD": dl_sgd(K)}.items():
-        console.print(f"{name}: compiling, then {T} steps", highlight=False)
+        say(f"{name}: compiling, then {T} steps")
         schedule = optax.cosine_decay_schedule(2e-2, T)
         results[name] = minimize(
             app.problem,
@@ -51,8 +51,8 @@ def demo(
             every=50,
             metrics=app.metrics,
         )
+        results[name].manifest["config"] = {"method": name, "K": K, "contexts": CONTEXTS[name], "seed": seed}
         results[name].save(out / name.lower())
-    console.print(comparison(results))
     path = curves(
         {name: result.history for name, result in results.items()},
         y="distance",
@@ -64,7 +64,13 @@ def demo(
             "grad_g": "gradients of the follower's loss",
         },
     )
-    console.print(f"Plot: {path}", highlight=False)
+    if as_json:
+        last = {name: {**result.history[-1], "folder": str(out / name.lower())} for name, result in results.items()}
+        print_json({"plot": str(path), "methods": last})
+        return
+    console = Console()
+    console.print(comparison(results))
+    console.print(f"Plot: {path}. To look closer: bilevelax report {out}", highlight=False, soft_wrap=True)
 
 
 def comparison(results: dict[str, Result]) -> Table:

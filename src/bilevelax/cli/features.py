@@ -1,4 +1,4 @@
-"""`bilevelax features`: features of a folder of images, for `load_features`."""
+"""``bilevelax features``: features of a folder of images, for `load_features`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bilevelax.cli._terminal import print_json, say
 from bilevelax.datasets.extract import extract_features
 
 
@@ -18,8 +19,10 @@ def features(
     seed: Annotated[int | None, typer.Option(help="Of that split; without it the last images are held out.")] = None,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 64,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Extract 512-dimensional features from a folder of class folders of images (needs bilevelax[features])."""
+    say(f"Features of {image_folder}")
     try:
         done = extract_features(
             image_folder,
@@ -29,11 +32,14 @@ def features(
             seed=seed,
             batch=batch,
             overwrite=overwrite,
-            report=typer.echo,
+            report=lambda line: typer.echo(line, err=True),
         )
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command goes on with the classes that are left.", err=True)
         raise typer.Exit(130) from None
+    if as_json:
+        print_json({**done._asdict(), "path": str(done.path)})
+        return
     typer.echo(
         f"{done.path}: {done.images} images of {done.classes} classes, {done.dim} features "
         f"({done.explained:.0%} of the variance), {len(done.skipped)} images skipped."

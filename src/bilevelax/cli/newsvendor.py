@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 app = typer.Typer(
-    help="Orders from a CSV of past days: fit, order, evaluate; `example` shows all three.", no_args_is_help=True
+    help="Orders from a CSV of past days: fit, order, evaluate; `example` shows all three.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
 

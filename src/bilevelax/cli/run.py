@@ -18,9 +18,11 @@ from rich.table import Table
 
 from bilevelax import applications, estimators
 from bilevelax.checkpoint import Checkpoint
+from bilevelax.cli._terminal import print_json, say
 from bilevelax.cli.settings import call, parse
 from bilevelax.devices import local_mesh
 from bilevelax.estimate import Estimator
+from bilevelax.history import is_level_count
 from bilevelax.inverse import neumann
 from bilevelax.minibatch import minibatch
 from bilevelax.outer import Result, minimize
@@ -72,6 +74,7 @@ def run(
         bool, typer.Option("--distributed", help="One of many processes: all devices of a SLURM or Kubernetes job.")
     ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Start over; the old run is put aside.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Minimise an application and save history, arrays and manifest.
 
@@ -80,7 +83,9 @@ def run(
     Example: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000 -a d_x=10
     """
     config = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
+    del config["as_json"]
     mesh = mesh_of(devices, distributed)  # before JAX counts its devices
+    say(f"Building {name}, then {T} steps with {estimator}")
     made = call("application", name, applications.catalogue.load(name), parse(app_setting or []))
     folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
     with told_when_stopped():
@@ -101,10 +106,14 @@ def run(
         return  # the first process writes and speaks
     result.manifest["config"] = config
     result.save(folder)
+    if as_json:
+        totals = {"cost": result.cost.asdict(), "compile_seconds": result.compile_seconds}
+        print_json({"folder": str(folder), "first": result.history[0], "last": result.history[-1], **totals})
+        return
     if resumed := result.manifest.get("resumed_at"):
         Console().print(f"Went on from t = {resumed[-1]}, saved by an earlier run.", highlight=False)
     show(f"{name} by {estimator}", result)
-    Console().print(f"Saved in {folder}", highlight=False)
+    Console().print(f"Saved in {folder}. To see it: bilevelax report {folder}", highlight=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -132,7 +141,7 @@ def show(title: str, result: Result) -> None:
     table.add_column("first", justify="right")
     table.add_column("last", justify="right")
     first, last = result.history[0], result.history[-1]
-    for name in last:
+    for name in (name for name in last if not is_level_count(name)):
         table.add_row(name, _number(first.get(name)), _number(last[name]))
     table.add_row("compile_seconds", "", _number(result.compile_seconds))
     Console().print(table)

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from bilevelax.cli._terminal import print_json
 from bilevelax.run_folder import runs_in
 
 COLOURS = {"running": "green", "finished": "blue", "failed": "red", "killed": "yellow", "interrupted": "yellow"}
@@ -17,6 +19,7 @@ COLOURS = {"running": "green", "finished": "blue", "failed": "red", "killed": "y
 
 def runs(
     folder: Annotated[Path, typer.Argument(help="Where to look, sub-folders included.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
     """List the runs in a folder: state, step, time spent and time left.
 
@@ -25,13 +28,16 @@ def runs(
     found = runs_in(folder)
     if not found:
         raise ValueError(f"There is no run in {folder}: `bilevelax run NAME` makes one, or name another folder.")
+    if as_json:
+        print_json([{**each._asdict(), "folder": str(each.folder)} for each in found])
+        return
     table = Table(title=f"Runs in {folder}", title_justify="left")
     for column in ("run", "state", "step", "of", "spent", "left"):
         table.add_column(column, justify="left" if column in ("run", "state") else "right", overflow="fold")
     for each in found:
         state = f"[{COLOURS.get(each.state, 'white')}]{each.state}[/]"
         left = "" if each.left is None else duration(each.left)
-        name = str(each.folder.relative_to(folder))
+        name = escape(str(each.folder.relative_to(folder)))
         table.add_row(name, state, f"{each.t:,}", f"{each.T:,}", duration(each.seconds), left)
     Console().print(table)
     for each in found:

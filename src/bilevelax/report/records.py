@@ -34,7 +34,8 @@ def read_all(runs: Iterable[str | Path]) -> list[Record]:
 def _folders(folder: Path) -> list[Path]:
     if (folder / "history.jsonl").is_file():
         return [folder]
-    found = sorted(path.parent for path in folder.glob("**/history.jsonl"))
+    holders = {path.parent for path in folder.glob("**/history.jsonl")}
+    found = sorted(each for each in holders if holders.isdisjoint(each.parents))  # not what a run keeps inside
     if not found:
         missing = "has no history.jsonl" if folder.is_dir() else "does not exist"
         raise ValueError(

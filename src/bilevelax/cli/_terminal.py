@@ -1,0 +1,44 @@
+"""What commands say while they work: on standard error, in terminals only. Results go to standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+
+def say(text: str) -> None:
+    """One line for a person who watches; nothing where the output is piped or logged."""
+    if sys.stderr.isatty():
+        typer.echo(text, err=True)
+
+
+@contextlib.contextmanager
+def busy(text: str) -> Iterator[None]:
+    """Show what is being done, and for how long already, where no number of steps is known."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        shown.add_task(text, total=None)
+        yield
+
+
+def print_json(value: Any) -> None:
+    """The result for programs: one JSON document, and nothing else, on standard output."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def complain(text: str) -> None:
+    """One line on standard error, red where colours are wanted."""
+    line = " ".join(str(text).split())
+    typer.secho(f"Error: {line}", fg="red", err=True, color=False if os.environ.get("NO_COLOR") else None)

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-pytest.importorskip("sklearn")
-pytest.importorskip("pandas")
-
 from bilevelax.cli import app
 
 runner = CliRunner()

@@ -179,21 +179,30 @@ def evaluate(
     comparison = tabulate(outcomes, outcomes["quantile"], "robust")
     say(*notes, *found)
     console().print(shown(comparison.table))
+    say("relative: cost / mean demand; service: share of orders that cover demand; filled: share of demand met;")
+    say("difference: to the first row, with its 95 % paired bootstrap interval.")
     say(f"Plot: {plot_comparison(comparison, out)}")
 
 
+HEADS = {  # columns of the table in a terminal
+    "mean_cost": "cost",
+    "relative_cost": "relative",
+    "service_level": "service",
+    "fill_rate": "filled",
+    "worst_decile_cost": "worst 10 %",
+    "difference": "difference",
+}
+
+
 def shown(table: Any) -> Table:
-    """The comparison as a table for a terminal."""
-    made = Table(
-        title="Costs on the test rows; difference is to the first row, with its 95 % interval", title_justify="left"
-    )
-    made.add_column("")
-    columns = ["mean_cost", "relative_cost", "service_level", "fill_rate", "worst_decile_cost", "prescriptiveness"]
-    for name in (*columns, "difference", "95 %"):
-        made.add_column(name.replace("_", " "), justify="right")
+    """The comparison as a table for a terminal of 80 columns."""
+    made = Table(title="Costs on the test rows", title_justify="left")
+    made.add_column("", no_wrap=True)
+    for head in (*HEADS.values(), "95 %"):
+        made.add_column(head, justify="right", no_wrap=True)
     for name, row in table.iterrows():
-        cells = [f"{row[column]:.4g}" for column in (*columns, "difference")]
-        made.add_row(str(name), *cells, f"{row['low']:.3g} to {row['high']:.3g}")
+        cells = [f"{row[column]:.3g}" for column in HEADS]
+        made.add_row(str(name), *cells, f"{row['low']:.3g}..{row['high']:.3g}")
     return made
 
 

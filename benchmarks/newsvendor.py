@@ -28,7 +28,7 @@ from bilevelax.datasets import load_bakery, load_yaz
 from bilevelax.sklearn import RobustNewsvendor, baselines, paired_interval, shifted
 from bilevelax.sklearn.costs import newsvendor_cost
 
-SEEDS = range(5)
+SEEDS = range(int(os.environ.get("SEEDS", "5")))
 WEATHER = ["wind", "clouds", "rain", "sunshine", "temperature"]
 
 

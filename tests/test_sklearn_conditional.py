@@ -7,6 +7,7 @@ from scipy import sparse
 
 from bilevelax.datasets import load_bakery, load_yaz
 from bilevelax.sklearn import SampleAverage, WeightedSampleAverage, compare, evaluate_shift, paired_interval, shifted
+from bilevelax.sklearn._weights import weighted_quantiles
 from bilevelax.sklearn.compare import Outcome, metrics
 from bilevelax.sklearn.conditional import (
     Dirac,
@@ -15,7 +16,6 @@ from bilevelax.sklearn.conditional import (
     Kernel,
     Neighbours,
     make_conditional,
-    weighted_quantiles,
 )
 from bilevelax.sklearn.shift import plot_penalty_curve
 

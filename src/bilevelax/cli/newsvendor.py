@@ -51,7 +51,7 @@ def train(
     **kw: Any,
 ) -> tuple[Any, Any, Any, np.ndarray]:
     """(model, schema, contexts, demands) from a file, with a report on the screen."""
-    from bilevelax.sklearn import RobustNewsvendor, conditional, newsvendor, tables
+    from bilevelax.sklearn import RobustNewsvendor, _weights, newsvendor, tables
 
     table, y, notes = tables.targets_of(tables.read_table(file), targets, file)
     schema = tables.learn_schema(table, targets, date, file)
@@ -69,9 +69,9 @@ def train(
         *found,
     )
     say(f"May move: {', '.join(movable) or 'nothing'}")
-    if len(X) > conditional.FOREST_ROWS:
+    if len(X) > _weights.FOREST_ROWS:
         contexts = min(len(X), newsvendor.CONTEXTS)
-        say(f"The forest sees {conditional.FOREST_ROWS} of the {len(X)} rows, the policy {contexts}; chosen at random.")
+        say(f"The forest sees {_weights.FOREST_ROWS} of the {len(X)} rows, the policy {contexts}; chosen at random.")
     model = RobustNewsvendor(holding, backlog, perturb=[list(X).index(name) for name in movable] or "none", **kw)
     model.fit(X, y[:, 0] if len(targets) == 1 else y)
     tried = ", ".join(f"{penalty:g}: {cost:.4g}" for penalty, cost in model.path_.items())

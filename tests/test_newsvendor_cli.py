@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-pytest.importorskip("sklearn")
-pytest.importorskip("pandas")
-
 from bilevelax.cli import app
 
 runner = CliRunner()
@@ -166,9 +163,9 @@ def test_constant_demand_and_two_targets_just_work(tmp_path):
 
 
 def test_large_files_say_what_is_subsampled(trained, monkeypatch, tmp_path):
-    from bilevelax.sklearn import conditional, newsvendor
+    from bilevelax.sklearn import _weights, newsvendor
 
-    monkeypatch.setattr(conditional, "FOREST_ROWS", 30)
+    monkeypatch.setattr(_weights, "FOREST_ROWS", 30)
     monkeypatch.setattr(newsvendor, "CONTEXTS", 40)
     folder, _ = trained
     done = invoke("fit", folder / "past.csv", *QUICK, "--out", tmp_path / "model")

@@ -4,8 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
-
 from bilevelax.sklearn import MetaClassifier, PersonalizedModel
 
 QUICK = dict(lam=0.5, max_iter=20, K=1, batch_size=2, random_state=0)

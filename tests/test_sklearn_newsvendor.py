@@ -1,16 +1,33 @@
 """RobustNewsvendor: what it solves, what it promises scikit-learn, and what it says to bad input."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bilevelax as bx
-
-pytest.importorskip("sklearn")
-
-from bilevelax.sklearn import RobustNewsvendor, _problem, _training
+from bilevelax.sklearn import (
+    BoostedQuantile,
+    RobustNewsvendor,
+    SampleAverage,
+    WeightedSampleAverage,
+    _problem,
+    _training,
+)
+from bilevelax.sklearn._columns import move_scales
+from bilevelax.sklearn.conditional import Forest
 
 SMALL = dict(members=2, max_iter=20, n_atoms=8, batch_size=8, ascent_steps=2, random_state=0)
+TINY = {**SMALL, "members": 1, "policy": "linear", "conditional": Forest(trees=5)}
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": "rows are drawn at random: repeating one is the same in law only"
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +46,18 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return RobustNewsvendor(1, 9, penalty=3.0, **SMALL).fit(*data)
+    return RobustNewsvendor(1, 9, penalty=0.05, **SMALL).fit(*data)
+
+
+@pytest.mark.filterwarnings("ignore:`conditional` of RobustNewsvendor rests on")
+@parametrize_with_checks([RobustNewsvendor(**TINY)], expected_failed_checks=lambda estimator: EXPECTED)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks([SampleAverage(), WeightedSampleAverage(conditional="knn"), BoostedQuantile(n_estimators=5)])
+def test_scikit_learn_contract_of_baselines(estimator, check):
+    check(estimator)
 
 
 def test_minimize_gives_the_same_policy(fitted):
@@ -50,11 +78,147 @@ def test_shapes_and_scores(fitted, data):
     assert len(fitted.loss_curve_) >= 2 and fitted.loss_curve_[-1] < fitted.loss_curve_[0]
 
 
-def test_folds_of_similar_size_compile_once(data):
+def test_folds_of_similar_size_compile_once(fitted, data):
+    """60, 58 and 55 rows, other costs, other penalties: not one more program."""
     X, y = data
-    RobustNewsvendor(1, 9, penalty=3.0, **SMALL).fit(X[:50], y[:50])
     programs = lambda: (_training.chunk_programs(), _problem._mean_order.cache_info().currsize)
     before = programs()
-    for n in (51, 55, 60):
-        RobustNewsvendor(1, 4, penalty=float(n), **SMALL).fit(X[:n], y[:n])
+    for n in (58, 55):
+        RobustNewsvendor(2, 4, penalty=float(n), **SMALL).fit(X[:n], y[:n])
     assert programs() == before
+
+
+def test_the_loss_is_the_smoothed_cost(fitted):
+    """f at y = 0 is h (w - eta)^+ + b (eta - w)^+ up to the smoothing, in standardised units, over members."""
+    problem, x = fitted.problem_, fitted._x()
+    xi = _problem.context_at(3, problem.data)
+    etas, weights = problem.outcomes(xi)
+    assert etas.shape == (1, 1, 8) and float(weights.sum()) == 1
+    orders = np.array([jax.tree.map(lambda a: a[i], fitted.policy_)(xi.value) for i in range(2)])  # noqa: B023
+    over = orders[:, :, None] - np.asarray(etas[0])[None]
+    h, b = float(xi.holding[0]), float(xi.backlog[0])
+    assert b / h == pytest.approx(9)
+    cost = np.mean(np.where(over > 0, h * over, -b * over), axis=(1, 2)).sum()
+    y0 = problem.start(x, xi)
+    gap = float(problem.f(x, y0, etas[0], xi)) - cost
+    assert 0 <= gap <= 2 * (h + b) * np.log(2) / 20  # softplus(beta z) / beta - z^+ <= log 2 / beta
+
+
+def test_worst_case_contexts(fitted, data):
+    """They move where they may, cost the adversary less than they gain, and stay where nothing may move."""
+    X, _ = data
+    worst = fitted.worst_case_contexts(X)
+    np.testing.assert_allclose(worst[:, 1], X[:, 1], rtol=1e-12)  # two values only: not a measurement
+    assert np.abs(worst[:, 0] - X[:, 0]).max() > 1e-3
+    problem, x = fitted.problem_, fitted._x()
+    y = _training.answers(problem, x, 50)
+    for i in (0, 5, 9):
+        xi = _problem.context_at(i, problem.data)
+        eta = problem.outcomes(xi)[0][0]
+        assert float(problem.f(x, y[i], eta, xi)) >= float(problem.f(x, 0 * y[i], eta, xi)) - 1e-9
+
+
+def test_auto_is_the_exact_envelope_gradient(fitted, key):
+    """On one repeated context, "auto" without ascent is grad_1 f at y = 0."""
+    problem, x = fitted.problem_, fitted._x()
+    one = problem.data._replace(cdf=np.ones_like(problem.data.cdf))  # row 0 always
+    problem = _problem.newsvendor_problem(fitted._losses(), one)
+    estimate, _ = _training.envelope(4, 0).estimate(key, problem, x, ())
+    xi = _problem.context_at(0, one)
+    expected = problem.grad_f(x, problem.start(x, xi), problem.outcomes(xi)[0][0], xi)[0]
+    for a, b in zip(jax.tree.leaves(estimate.grad), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+def test_penalty_path_and_infinity(data):
+    X, y = data
+    chosen = RobustNewsvendor(1, 9, penalty="cv", **SMALL).fit(X, y)
+    assert len(chosen.path_) == 5 and chosen.penalty_ == min(chosen.path_, key=chosen.path_.get)
+    plain = RobustNewsvendor(1, 9, penalty=np.inf, **SMALL).fit(X, y)
+    np.testing.assert_array_equal(plain.worst_case_contexts(X), X)
+
+
+def test_several_products_with_costs_per_row(data):
+    X, y = data
+    Y = np.column_stack([y, 2 * y])
+    model = RobustNewsvendor([1, 2], [9, 4], **SMALL).fit(X, Y)
+    assert model.predict(X).shape == Y.shape
+    rows = RobustNewsvendor(**SMALL).fit(X, y, backlog_cost=np.linspace(1, 9, 60), holding_cost=1.0)
+    assert rows.problem_.data.backlog.shape == (64, 1)
+    ratio = np.asarray(rows.problem_.data.backlog / rows.problem_.data.holding)[:60, 0]
+    np.testing.assert_allclose(ratio, np.linspace(1, 9, 60))
+
+
+@pytest.mark.parametrize("name", ["rt_mlmc", "saa"])
+def test_other_estimators(name, data):
+    X, y = data
+    model = RobustNewsvendor(1, 9, estimator=name, **{**TINY, "max_iter": 5, "batch_size": 2}).fit(X[:20], y[:20])
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_pipelines_grids_and_copies(data, tmp_path):
+    X, y = data
+    pipeline = make_pipeline(StandardScaler(), RobustNewsvendor(1, 9, **TINY))
+    grid = GridSearchCV(pipeline, {"robustnewsvendor__penalty": [0.1, np.inf]}, cv=TimeSeriesSplit(2)).fit(X, y)
+    orders = grid.predict(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(grid)).predict(X), orders)
+    again = clone(grid.best_estimator_).fit(X, y)
+    np.testing.assert_array_equal(again.predict(X), grid.best_estimator_.predict(X))
+
+
+def test_skops(data, tmp_path):
+    io = pytest.importorskip("skops.io")
+    X, y = data
+    model = RobustNewsvendor(1, 9, **SMALL).fit(X, y)
+    io.dump(model, tmp_path / "model.skops")
+    trusted = io.get_untrusted_types(file=tmp_path / "model.skops")
+    assert all(name.startswith(("bilevelax.", "scipy.", "sklearn.")) for name in trusted)
+    loaded = io.load(tmp_path / "model.skops", trusted=trusted)
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_data_frames_keep_their_names(data):
+    pandas = pytest.importorskip("pandas")
+    X, y = data
+    frame = pandas.DataFrame(X, columns=["warm", "open"])
+    model = RobustNewsvendor(1, 9, perturb=["warm"], **TINY).fit(frame, y)
+    assert list(model.feature_names_in_) == ["warm", "open"] and model.move_scales_.tolist() == [1, 0]
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame[["open", "warm"]])
+
+
+def test_perturb():
+    values = np.column_stack([np.arange(20.0), np.arange(20) % 2])
+    scales = lambda perturb, **kw: move_scales(perturb, values, kw.get("names"), kw.get("dtypes")).tolist()
+    assert scales("auto") == [1, 0] and scales("all") == [1, 1] and scales("none") == [0, 0]
+    assert scales([True, False]) == [1, 0] and scales([0.5, 2.0]) == [0.5, 2.0] and scales([1]) == [0, 1]
+    assert scales({"b": 3}, names=["a", "b"]) == [0, 3]
+    assert scales("float64", dtypes=[np.dtype(float), np.dtype(int)]) == [1, 0]
+
+
+BAD = {
+    "penalty": (dict(penalty=-1.0), "`penalty` of RobustNewsvendor must be a positive number"),
+    "policy": (dict(policy="tree"), "`policy` of RobustNewsvendor must be one of 'linear', 'mlp'"),
+    "conditional": (dict(conditional="magic"), "`conditional` of RobustNewsvendor must be one of 'forest'"),
+    "estimator": (dict(estimator="magic"), "`estimator` of RobustNewsvendor must be one of 'auto'"),
+    "cost": (dict(holding_cost=-1), "`holding_cost` of RobustNewsvendor must be positive"),
+    "costs": (dict(backlog_cost=[1, 2, 3]), "must be one number, one for each of the 1 outputs"),
+    "name": (dict(perturb=["warm"]), "names the column 'warm', which X does not have; X had no column names"),
+    "mask": (dict(perturb=[True]), "must have one entry for each of the 2 columns"),
+    "factor": (dict(perturb=[-1.0, 0.0]), "must hold factors >= 0"),
+    "fraction": (dict(validation_fraction=1.0), "must lie between 0 and 1"),
+    "members": (dict(members=0), "`members` of RobustNewsvendor must be an integer >= 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_settings(name, data):
+    settings, sentence = BAD[name]
+    with pytest.raises(ValueError, match=sentence):
+        RobustNewsvendor(**{**TINY, **settings}).fit(*data)
+
+
+def test_few_demands_are_worth_a_warning(data):
+    X, y = data
+    with pytest.warns(UserWarning, match="rests on about"):
+        RobustNewsvendor(**{**TINY, "conditional": Forest(trees=1, min_samples_leaf=1)}).fit(X, y)

@@ -53,7 +53,7 @@ def train(
     **kw: Any,
 ) -> tuple[Any, Any, Any, np.ndarray]:
     """(model, schema, contexts, demands) from a file, with a report on the screen."""
-    from bilevelax.sklearn import RobustNewsvendor, conditional, newsvendor, tables
+    from bilevelax.sklearn import RobustNewsvendor, _weights, newsvendor, tables
 
     table, y, notes = tables.targets_of(tables.read_table(file), targets, file)
     schema = tables.learn_schema(table, targets, date, file)
@@ -71,9 +71,9 @@ def train(
         *found,
     )
     say(f"May move: {', '.join(movable) or 'nothing'}")
-    if len(X) > conditional.FOREST_ROWS:
+    if len(X) > _weights.FOREST_ROWS:
         contexts = min(len(X), newsvendor.CONTEXTS)
-        say(f"The forest sees {conditional.FOREST_ROWS} of the {len(X)} rows, the policy {contexts}; chosen at random.")
+        say(f"The forest sees {_weights.FOREST_ROWS} of the {len(X)} rows, the policy {contexts}; chosen at random.")
     model = RobustNewsvendor(holding, backlog, perturb=[list(X).index(name) for name in movable] or "none", **kw)
     model.fit(X, y[:, 0] if len(targets) == 1 else y)
     tried = ", ".join(f"{penalty:g}: {cost:.4g}" for penalty, cost in model.path_.items())
@@ -181,21 +181,30 @@ def evaluate(
     comparison = tabulate(outcomes, outcomes["quantile"], "robust")
     say(*notes, *found)
     console().print(shown(comparison.table))
+    say("relative: cost / mean demand; service: share of orders that cover demand; filled: share of demand met;")
+    say("difference: to the first row, with its 95 % paired bootstrap interval.")
     say(f"Plot: {plot_comparison(comparison, out)}")
 
 
+HEADS = {  # columns of the table in a terminal
+    "mean_cost": "cost",
+    "relative_cost": "relative",
+    "service_level": "service",
+    "fill_rate": "filled",
+    "worst_decile_cost": "worst 10 %",
+    "difference": "difference",
+}
+
+
 def shown(table: Any) -> Table:
-    """The comparison as a table for a terminal."""
-    made = Table(
-        title="Costs on the test rows; difference is to the first row, with its 95 % interval", title_justify="left"
-    )
-    made.add_column("")
-    columns = ["mean_cost", "relative_cost", "service_level", "fill_rate", "worst_decile_cost", "prescriptiveness"]
-    for name in (*columns, "difference", "95 %"):
-        made.add_column(name.replace("_", " "), justify="right")
+    """The comparison as a table for a terminal of 80 columns."""
+    made = Table(title="Costs on the test rows", title_justify="left")
+    made.add_column("", no_wrap=True)
+    for head in (*HEADS.values(), "95 %"):
+        made.add_column(head, justify="right", no_wrap=True)
     for name, row in table.iterrows():
-        cells = [f"{row[column]:.4g}" for column in (*columns, "difference")]
-        made.add_row(str(name), *cells, f"{row['low']:.3g} to {row['high']:.3g}")
+        cells = [f"{row[column]:.3g}" for column in HEADS]
+        made.add_row(str(name), *cells, f"{row['low']:.3g}..{row['high']:.3g}")
     return made
 
 

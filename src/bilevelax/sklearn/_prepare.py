@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bilevelax.sklearn._problem import Rows, rows_of
-from bilevelax.sklearn.conditional import Conditional, make_conditional
+from bilevelax.sklearn._weights import Conditional
+from bilevelax.sklearn.conditional import make_conditional
 
 OWNER = "RobustNewsvendor"
+FEW = 5.0  # an effective sample size below this is worth a warning
 
 
 class Scaling(NamedTuple):
@@ -68,6 +71,18 @@ def prepare(sample: Sample, conditional: Any, seed: int) -> Prepared:
     return Prepared(
         contexts, demands, unit, make_conditional(conditional, OWNER).fit(sample.X, sample.y, random_state=seed)
     )
+
+
+def warn_of_few(conditional: Any, X: np.ndarray) -> None:
+    """Warn where a typical context rests on very few demands."""
+    if isinstance(conditional, Conditional) and not conditional.votes_for_itself:
+        size = float(np.median(conditional.effective_sample_size(X[:: max(1, len(X) // 200)])))
+        if size < FEW:
+            warnings.warn(
+                f"`conditional` of {OWNER} rests on about {size:.1f} demands a context, which is few: expect noise "
+                "or give more rows or a smoother conditional.",
+                stacklevel=4,
+            )
 
 
 def atoms_of(conditional: Any, X: np.ndarray, k: int, seed: int, own: np.ndarray | None) -> np.ndarray:

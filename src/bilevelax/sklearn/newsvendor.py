@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import equinox as eqx
@@ -18,14 +17,12 @@ from bilevelax.errors import require_integer, require_positive
 from bilevelax.problem import Problem, X
 from bilevelax.sklearn import _problem, _training
 from bilevelax.sklearn._columns import dtypes_of, move_scales, names_of
-from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows
-from bilevelax.sklearn.conditional import Conditional
+from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows, warn_of_few
 from bilevelax.sklearn.costs import ScoredByCost, cost_array, newsvendor_cost
 from bilevelax.sklearn.policies import make_policy, members_of
 
 PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
 CONTEXTS = 100_000  # rows of the problem; of more, a random subsample
-FEW = 5.0  # an effective sample size below this is worth a warning
 EVERY = 50  # steps between two looks at the validation cost
 ANSWER_STEPS = 50  # of the adversary in `worst_case_contexts`
 
@@ -71,7 +68,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         n_iter_, loss_curve_, validation_curve_, converged_: of the training.
         conditional_: the fitted conditional distribution.
         policy_: the rule as an equinox module (members stacked), in standardised units.
-        problem_, settings_: ``bilevelax.minimize(problem_, **settings_).x`` are the arrays of policy_.
+        problem_, settings_: ``bilevelax.minimize(problem_, **settings_).x`` are the arrays of ``policy_``.
     """
 
     def __init__(
@@ -174,7 +171,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
             self._search(sample.take(slice(None, -held)), sample.take(slice(-held, None)), penalties)
         self.prepared_ = prepare(sample, self.conditional, self.seed_)
         self.conditional_ = self.prepared_.conditional
-        self._warn_of_few(sample.X)
+        warn_of_few(self.conditional_, sample.X)
         rows = self._rows_of(self.prepared_, sample)
         self._rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)._asdict()
         done = _training.train(
@@ -223,16 +220,6 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         orders = prepared.demands.back(_problem.orders(self._static(), x, prepared.contexts.clipped(sample.X)))
         costs = newsvendor_cost(orders, sample.y, sample.holding, sample.backlog).sum(axis=1)
         return float(np.average(costs, weights=sample.weights))
-
-    def _warn_of_few(self, X: np.ndarray) -> None:
-        if isinstance(self.conditional_, Conditional) and not self.conditional_.votes_for_itself:
-            size = float(np.median(self.conditional_.effective_sample_size(X[:: max(1, len(X) // 200)])))
-            if size < FEW:
-                warnings.warn(
-                    f"`conditional` of {OWNER} rests on about {size:.1f} demands a context, which is few: expect noise "
-                    "or give more rows or a smoother conditional.",
-                    stacklevel=4,
-                )
 
     def _key(self) -> Any:
         return random.key(self.seed_)

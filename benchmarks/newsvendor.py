@@ -1,0 +1,157 @@
+"""RobustNewsvendor on real demand: YAZ (seven dishes) and, with BILEVELAX_DATA, twenty bakery series.
+
+Protocol, fixed before the test rows were looked at:
+
+- YAZ split: first 75 % of the open days to train, the rest to test; backlog 3 and 9, holding 1; cost of
+  a dish divided by its mean demand on all days, mean over the seven dishes. One fit for all dishes.
+- rolling origin: 4 folds of `TimeSeriesSplit`.
+- context shift: weather columns of the test rows off by errors of Student's t with 2 degrees of freedom
+  and scale 1 standard deviation (five draws), and by a constant +1 standard deviation.
+- bakery: the 20 store-product series with the lowest numbers, 75/25, backlog 9.
+
+``python benchmarks/newsvendor.py [yaz|rolling|bakery|time|all]``
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from common import publish
+
+from bilevelax.datasets import load_bakery, load_yaz
+from bilevelax.sklearn import RobustNewsvendor, baselines, paired_interval, shifted
+from bilevelax.sklearn.costs import newsvendor_cost
+
+SEEDS = range(int(os.environ.get("SEEDS", "5")))
+WEATHER = ["wind", "clouds", "rain", "sunshine", "temperature"]
+
+
+def competitors(b: float, seed: int) -> dict[str, Any]:
+    robust = {
+        "robust, penalty 0.03": RobustNewsvendor(1, b, penalty=0.03, random_state=seed),
+        "robust, penalty 0.3": RobustNewsvendor(1, b, penalty=0.3, random_state=seed),
+        "no robustness": RobustNewsvendor(1, b, penalty=np.inf, random_state=seed),
+    }
+    return robust | baselines(1, b, random_state=seed)
+
+
+def relative(model: Any, X: Any, y: Any, mean: np.ndarray, b: float) -> np.ndarray:
+    """Cost of each test row, relative to mean demand, mean over outputs."""
+    return (newsvendor_cost(model.predict(X), y.to_numpy(), 1.0, b) / mean).mean(axis=1)
+
+
+def shifts(X: Any) -> dict[str, list[Any]]:
+    heavy = [shifted(X, "heavy_tails", size=1.0, columns=WEATHER, random_state=i) for i in range(5)]
+    return {"as seen": [X], "heavy tails": heavy, "mean + 1 sd": [shifted(X, "mean", size=1.0, columns=WEATHER)]}
+
+
+def on_folds(folds: list[tuple[Any, Any]], b: float, seeds: Any) -> dict[str, dict[str, np.ndarray]]:
+    """{method: {shift: costs of all test rows, mean over seeds}}"""
+    data = load_yaz()
+    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    for seed in seeds:
+        per: dict[str, dict[str, list[np.ndarray]]] = {}
+        for train, test in folds:
+            for name, model in competitors(b, seed).items():
+                model.fit(data.X.iloc[train], data.y.iloc[train])
+                for shift, contexts in shifts(data.X.iloc[test]).items():
+                    costs = [relative(model, X, data.y.iloc[test], data.y.mean().to_numpy(), b) for X in contexts]
+                    per.setdefault(name, {}).setdefault(shift, []).append(np.mean(costs, axis=0))
+        for name, by in per.items():
+            for shift, parts in by.items():
+                found.setdefault(name, {}).setdefault(shift, []).append(np.concatenate(parts))
+    return {name: {shift: np.stack(runs) for shift, runs in by.items()} for name, by in found.items()}
+
+
+def table(found: dict[str, dict[str, np.ndarray]], reference: str = "robust, penalty 0.3") -> list[dict[str, Any]]:
+    rows = []
+    for name, by in found.items():
+        row: dict[str, Any] = {"method": name}
+        for shift, runs in by.items():
+            row[shift] = float(runs.mean())
+            row[f"sd {shift}"] = float(runs.mean(axis=1).std(ddof=1)) if len(runs) > 1 else None
+            low, high = paired_interval(runs.mean(axis=0), found[reference][shift].mean(axis=0))
+            row[f"95 % {shift}"] = f"{low:+.3f}..{high:+.3f}"
+        rows.append(row)
+    return rows
+
+
+def yaz() -> None:
+    n = len(load_yaz().y)
+    cut = round(0.75 * n)
+    for b in (3.0, 9.0):
+        found = on_folds([(np.arange(cut), np.arange(cut, n))], b, SEEDS)
+        title = f"YAZ, last 25 %, backlog {b:g}: relative cost (intervals: difference to robust, penalty 0.3)"
+        publish(f"newsvendor_yaz_{b:g}", title, table(found))
+
+
+def rolling() -> None:
+    from sklearn.model_selection import TimeSeriesSplit
+
+    folds = list(TimeSeriesSplit(4).split(np.zeros(len(load_yaz().y))))
+    for b in (3.0, 9.0):
+        found = on_folds(folds, b, range(1))
+        publish(f"newsvendor_rolling_{b:g}", f"YAZ, rolling origin, backlog {b:g}: relative cost", table(found))
+
+
+def bakery() -> None:
+    if "BILEVELAX_DATA" not in os.environ:
+        print("bakery: set BILEVELAX_DATA")
+        return
+    whole = load_bakery().table[["store", "product"]].drop_duplicates().sort_values(["store", "product"])
+    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    for store, product in whole.head(20).itertuples(index=False):
+        data = load_bakery(store=store, product=product)
+        cut = round(0.75 * len(data.y))
+        for name, model in competitors(9.0, 0).items():
+            model.fit(data.X[:cut], data.y[:cut])
+            costs = relative(model, data.X[cut:], data.y[cut:], data.y.mean().to_numpy(), 9.0)
+            found.setdefault(name, {}).setdefault("as seen", []).append(costs)
+    rows = table({name: {"as seen": np.concatenate(by["as seen"])[None]} for name, by in found.items()})
+    publish("newsvendor_bakery", "Bakery, 20 series, backlog 9: relative cost", rows)
+
+
+def timings() -> None:
+    data = load_yaz()
+    X, y = data.X[:573], data.y["steak"][:573]
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        model = RobustNewsvendor(1, 9, penalty="cv", random_state=0).fit(X, y)
+        seconds.append(time.perf_counter() - started)
+    big = np.tile(X.to_numpy(), (1745, 1))[:1_000_000]
+    plain = RobustNewsvendor(1, 9, penalty=0.3, random_state=0).fit(X.to_numpy(), y)
+    plain.predict(big)
+    started = time.perf_counter()
+    plain.predict(big)
+    predict = time.perf_counter() - started
+    del big
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(100_000, 20))
+    started = time.perf_counter()
+    RobustNewsvendor(1, 9, penalty=0.3, random_state=0).fit(many, 10 + many[:, 0] + rng.normal(size=100_000))
+    large = time.perf_counter() - started
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    rows = [
+        {"what": "fit, 573 rows, path of 5, with compilation", "value": seconds[0], "unit": "s"},
+        {"what": "the same fit again", "value": seconds[1], "unit": "s"},
+        {"what": "predict, 10^6 rows", "value": predict, "unit": "s"},
+        {"what": "fit, 100,000 rows of 20 columns", "value": large, "unit": "s"},
+        {"what": "largest memory of all of this", "value": memory, "unit": "GB"},
+    ]
+    publish("newsvendor_time", "RobustNewsvendor: time and memory", rows, [f"penalty chosen: {model.penalty_:g}"])
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    parts = {"yaz": yaz, "rolling": rolling, "bakery": bakery, "time": timings}
+    wanted = sys.argv[1] if len(sys.argv) > 1 else "all"
+    for name, part in parts.items():
+        if wanted in (name, "all"):
+            part()

@@ -1,0 +1,165 @@
+"""Conditional distributions, comparisons and shifts, checked against what can be computed by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from bilevelax.datasets import load_bakery, load_yaz
+from bilevelax.sklearn import SampleAverage, WeightedSampleAverage, compare, evaluate_shift, paired_interval, shifted
+from bilevelax.sklearn._weights import weighted_quantiles
+from bilevelax.sklearn.compare import Outcome, metrics
+from bilevelax.sklearn.conditional import (
+    Dirac,
+    Forest,
+    Groups,
+    Kernel,
+    Neighbours,
+    make_conditional,
+)
+from bilevelax.sklearn.shift import plot_penalty_curve
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2))
+    return X, np.column_stack([X[:, 0] + 0.1 * rng.normal(size=80), rng.normal(size=80)])
+
+
+@pytest.mark.parametrize("kind", [Forest, Neighbours, Kernel, Groups, Dirac])
+def test_weights_sum_to_one_and_skip_the_row_itself(kind, rows):
+    X, y = rows
+    model = kind().fit(X, y, random_state=0)
+    for own in (None, np.arange(80)):
+        W = model.weights(X, own)
+        np.testing.assert_allclose(np.asarray(W.sum(axis=1)).ravel(), 1.0)
+        assert W.min() >= 0
+    diagonal = W.diagonal()
+    np.testing.assert_allclose(diagonal, 1.0 if model.votes_for_itself else 0.0, atol=1e-12)
+    np.testing.assert_allclose(
+        model.effective_sample_size(X), 1 / np.asarray(model.weights(X).power(2).sum(axis=1)).ravel()
+    )
+
+
+def test_forest_weights_are_shared_leaves(rows):
+    """The definition, row by row and tree by tree."""
+    X, y = rows
+    model = Forest(trees=7).fit(X, y, random_state=1)
+    new = X[:5] + 0.01
+    leaves, at = model.forest_.apply(X), model.forest_.apply(new)
+    expected = np.zeros((5, 80))
+    for t in range(7):
+        same = leaves[None, :, t] == at[:, None, t]
+        expected += same / same.sum(axis=1, keepdims=True) / 7
+    np.testing.assert_allclose(model.weights(new).toarray(), expected)
+
+
+def test_weighted_quantiles_and_sampling(rows):
+    W = sparse.csr_matrix(np.array([[0.1, 0.2, 0.7], [0.0, 0.5, 0.5]]))
+    y = np.array([[3.0], [1.0], [2.0]])
+    found = weighted_quantiles(W, y, np.array([0.15, 0.2, 0.5, 0.95]))[:, :, 0]
+    np.testing.assert_array_equal(found, [[1, 1, 2, 3], [1, 1, 1, 2]])
+    X, y = rows
+    model = Neighbours(k=4).fit(X, y)
+    drawn = model.sample(X[:3], 4000, random_state=0)
+    assert drawn.shape == (3, 4000, 2)
+    for i in range(3):
+        values, counts = np.unique(drawn[i, :, 0], return_counts=True)
+        assert len(values) == 4 and np.all(np.abs(counts / 4000 - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 4000))
+
+
+def test_atoms_have_the_mean_of_the_distribution(rows):
+    X, y = rows
+    model = Kernel().fit(X, y)
+    atoms = model.atoms(X[:4], 2000)
+    np.testing.assert_allclose(atoms.mean(axis=1), model.weights(X[:4]) @ y, atol=5e-3)
+
+
+def test_groups_of_equal_contexts():
+    X = np.repeat(np.array([[0.0], [1.0]]), 3, axis=0)
+    y = np.arange(6.0)[:, None]
+    model = Groups().fit(X, y)
+    np.testing.assert_allclose(model.weights(np.array([[0.2]])).toarray(), [[1 / 3] * 3 + [0] * 3])
+    np.testing.assert_allclose(model.effective_sample_size(X), 3.0)
+
+
+def test_subsample(rows):
+    X, y = rows
+    model = Forest(trees=3, max_rows=30).fit(X, y, random_state=0)
+    assert model.n_rows_ == 30 and model.weights(X, np.arange(80)).shape == (80, 30)
+
+
+def test_objects_of_the_user():
+    with pytest.raises(ValueError, match="or an object with fit"):
+        make_conditional(3, "RobustNewsvendor")
+
+
+def test_metrics_by_hand():
+    outcome = Outcome(np.array([[3.0], [1.0]]), np.array([[2.0], [2.0]]), np.array([1.0, 9.0]))
+    row = metrics(outcome, Outcome(outcome.orders, outcome.demand, np.array([10.0, 10.0])))
+    assert row["mean_cost"] == 5 and row["relative_cost"] == 2.5 and row["service_level"] == 0.5
+    assert row["fill_rate"] == 0.75 and row["worst_decile_cost"] == 9 and row["prescriptiveness"] == 0.5
+
+
+def test_compare(rows):
+    X, y = rows
+    found = compare(
+        {"plain": SampleAverage(1, 4), "near": WeightedSampleAverage(1, 4, conditional="knn")}, X, y[:, 0], cv=3
+    )
+    assert found.table.loc["plain", "difference"] == 0 and found.table.loc["plain", "prescriptiveness"] == 0
+    near = found.table.loc["near"]
+    assert near["low"] <= near["difference"] <= near["high"] < 0
+    assert len(found.outcomes["near"].costs) == 60 and "near" in str(found)
+    with pytest.raises(ValueError, match="`reference` of compare must be one of"):
+        compare({"plain": SampleAverage()}, X, y, reference="other")
+
+
+def test_paired_interval_covers_the_normal_one():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(1.0, 1.0, 400), np.zeros(400)
+    low, high = paired_interval(a, b)
+    half = 1.96 * a.std() / 20
+    assert abs(low - (a.mean() - half)) < 0.3 * half and abs(high - (a.mean() + half)) < 0.3 * half
+    assert paired_interval(b, b) == (0, 0)
+
+
+def test_shifts(rows):
+    X, y = rows
+    np.testing.assert_allclose(shifted(X, "mean", size=2.0, columns=[0]) - X, [2 * X[:, 0].std(), 0] * np.ones_like(X))
+    wide = shifted(pd.DataFrame(X, columns=["a", "b"]), "scale", size=1.0, columns="all")
+    np.testing.assert_allclose(wide.std(), 2 * pd.DataFrame(X, columns=["a", "b"]).std())
+    for kind in ("noise", "heavy_tails"):
+        np.testing.assert_array_equal(shifted(X, kind, columns=[0])[:, 1], X[:, 1])
+    model = WeightedSampleAverage(conditional="knn").fit(X, y[:, 0])
+    told = evaluate_shift(model, X, y[:, 0], shift="mean", size=3.0)
+    assert told["shifted_cost"] > told["cost"] == pytest.approx(model.decision_cost(X, y[:, 0]))
+    season = evaluate_shift(model, X, y[:, 0], shift="season", columns=X[:, 0] > 1)
+    assert season["shifted_cost"] > season["cost"]
+    with pytest.raises(ValueError, match="must be a mask of the rows of the season"):
+        evaluate_shift(model, X, y[:, 0], shift="season")
+    with pytest.raises(ValueError, match="`shift` of shifted must be one of"):
+        shifted(X, "sideways")
+
+
+def test_plot_of_penalties(tmp_path):
+    curve = pd.DataFrame({"penalty": [0.1, np.inf], "cost": [1.0, 1.1], "shifted_cost": [1.2, 1.5]})
+    assert plot_penalty_curve(curve, tmp_path / "curve.png").stat().st_size > 5000
+
+
+def test_yaz():
+    """The weekday of the file is wrong on one row; dates decide."""
+    data = load_yaz()
+    assert data.X.shape == (760, 26) and next(iter(data.y)) == "calamari" and len(load_yaz(closed=True).y) == 765
+    dates = data.table["date"]
+    assert dates.is_monotonic_increasing
+    assert (data.X["weekday_MON"] == (dates.dt.day_of_week == 0)).all()
+    assert data.X.to_numpy().dtype == float and not data.X.isna().any().any()
+
+
+def test_bakery_sentences(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"bakery_data.csv.gz is not in"):
+        load_bakery(tmp_path)
+    (tmp_path / "bakery_data.csv.gz").write_bytes(b"")
+    with pytest.raises(ValueError, match="is not the expected file"):
+        load_bakery(tmp_path)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilevelax._version import __version__
-from bilevelax.cli import check, demo, features, listing, newsvendor, report, run, runs, sweep
+from bilevelax.cli import check, demo, features, listing, newsvendor, paper, report, run, runs, sweep
 
 app = typer.Typer(
     help="Contextual stochastic bilevel optimization. Start with `bilevelax demo`, then `bilevelax list`.",
@@ -25,6 +25,7 @@ app.command("check")(check.check)
 app.command("features")(features.features)
 app.command("report")(report.report)
 app.add_typer(newsvendor.app, name="newsvendor")
+app.command("paper")(paper.paper)
 
 
 def _version(wanted: bool) -> None:

@@ -29,10 +29,8 @@ METHODS: Mapping[str, str] = {
     "antithetic": "#661100",
 }
 WIDTH, HEIGHT = 3.4, 2.8  # inches of one panel
+SIZE = 9  # points of all text but the legends' and ticks', which are one smaller
 RC: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "legend.fontsize": 8,
     "svg.hashsalt": "bilevelax",  # equal data, equal file
     "svg.fonttype": "path",
 }
@@ -49,15 +47,13 @@ def colour(method: str, i: int = 0, n: int = 1) -> Any:
 
 def panels(n: int = 1, rows: int = 1, **kw: Any) -> tuple[Any, np.ndarray]:
     """A figure and its n panels (of ``rows`` rows), a flat array."""
-    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = -(-n // rows)
-    with rc_context(RC):
-        figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, squeeze=False, **kw).ravel()
+    figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **kw).ravel()
     for panel in axes:
         panel.grid(alpha=0.25, linewidth=0.6)
     return figure, axes
@@ -97,9 +93,30 @@ def paper_value(axes: Any, x: Sequence[float], y: Sequence[float], label: str = 
     axes.plot(x, y, color="black", linestyle="none", marker="x", markersize=5, label=label)
 
 
+def ticks(axes: Any, values: Sequence[float], axis: str = "x") -> None:
+    """Exactly these ticks, in plain numbers: for short logarithmic axes."""
+    from matplotlib.ticker import NullFormatter
+
+    which = axes.xaxis if axis == "x" else axes.yaxis
+    which.set_ticks(list(values), [f"{value:g}" for value in values])
+    which.set_minor_formatter(NullFormatter())
+
+
+def _sizes(axes: Any) -> None:
+    for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+        text.set_fontsize(SIZE)
+    axes.tick_params(labelsize=SIZE - 1, which="both")
+    legend = axes.get_legend()
+    for text in legend.get_texts() if legend else ():
+        text.set_fontsize(SIZE - 1)
+
+
 def save(figure: Any, out: Path, name: str) -> Path:
     """Write NAME.svg and NAME.png to ``out``; returns the path of the SVG."""
     from matplotlib import rc_context
+
+    for axes in figure.axes:
+        _sizes(axes)
 
     out.mkdir(parents=True, exist_ok=True)
     with rc_context(RC):

@@ -35,6 +35,7 @@ def measure(
     estimator: Estimator,
     x1: X,
     square: Callable[[X], dict[str, Any]],
+    /,
     *,
     eps: float,
     c: float,

@@ -34,8 +34,8 @@ CONFIG = Config(
     duration="about a minute",
     scales={
         "smoke": {"seeds": 2, "eps": [0.14, 0.1], "d": 3, "c": 0.5, "horizon": 0.5, "K": 3},
-        "quick": {"seeds": 8, "eps": [0.14, 0.1, 0.07], "d": 10, "c": 0.15, "horizon": 5.0, "K": 6},
-        "full": {"seeds": 16, "eps": [0.14, 0.1, 0.07, 0.05], "d": 10, "c": 0.15, "horizon": 5.0, "K": 6},
+        "quick": {"seeds": 8, "eps": [0.14, 0.1, 0.07], "d": 10, "c": 0.15, "horizon": 2.5, "K": 6},
+        "full": {"seeds": 16, "eps": [0.14, 0.1, 0.07, 0.05], "d": 10, "c": 0.15, "horizon": 2.5, "K": 6},
     },
 )
 NOISE = 0.5
@@ -129,6 +129,7 @@ def render(records: Records, out: Path) -> Rendered:
     figures.points(axes[1], sgd.eps, sgd.calls("xi"), "SGD", linestyle="dotted")
     first = rt.calls("xi")[0].value
     figures.reference(axes[1], rt.eps, [first * (e / rt.eps[0]) ** -4 for e in rt.eps], "slope -4 (bound)")
+    figures.ticks(axes[1], rt.eps)
     axes[1].legend(frameon=False)
     path = figures.save(figure, out, "nonconvex")
     rows = [

@@ -20,7 +20,7 @@ METHODS: Mapping[str, str] = {
     "m-step MAML": "#44AA99",
     "BSVRB": PINK,
     "SOBA": YELLOW,
-    "TTSA": "#882255",
+    "ALSET": "#882255",
     "ERM": BLACK,
     "WDRO": SKY,
     "WDRO-SI": BLUE,  # solved by RT-MLMC

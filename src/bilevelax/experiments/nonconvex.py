@@ -35,7 +35,7 @@ CONFIG = Config(
     scales={
         "smoke": {"seeds": 2, "eps": [0.14, 0.1], "d": 3, "c": 0.5, "horizon": 0.5, "K": 3},
         "quick": {"seeds": 8, "eps": [0.14, 0.1, 0.07], "d": 10, "c": 0.15, "horizon": 2.5, "K": 6},
-        "full": {"seeds": 16, "eps": [0.14, 0.1, 0.07, 0.05], "d": 10, "c": 0.15, "horizon": 2.5, "K": 6},
+        "full": {"seeds": 8, "eps": [0.14, 0.1, 0.07, 0.05], "d": 10, "c": 0.15, "horizon": 2.5, "K": 6},
     },
 )
 NOISE = 0.5

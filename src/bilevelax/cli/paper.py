@@ -40,16 +40,29 @@ def paper(
         raise ValueError("`bilevelax paper` needs an item. See `bilevelax paper --list`, or give all.")
     names = catalogue.names() if item in (None, "all") else [item]
     if render:
-        items = [render_item(name, out=out or COMMITTED) for name in names]
+        folder = out or COMMITTED
+        if len(names) > 1:
+            names = with_records(names, folder)
+        items = [render_item(name, out=folder) for name in names]
     else:
         folder = out or Path("runs") / f"paper-{scale}"
         items = [run_item(name, scale=scale, seeds=seeds, out=folder, report=typer.echo) for name in names]
     for shown in items:
         display(shown)
-    if render and len(names) > 1:
+    if render and item in (None, "all"):
         if not PAGE.parent.is_dir():
             raise ValueError(f"{PAGE} can only be written in the repository's root folder. Got {Path.cwd()}.")
         typer.echo(f"Page: {_page.write(items, PAGE)}")
+
+
+def with_records(names: list[str], folder: Path) -> list[str]:
+    """The items that have records there; says which have none."""
+    there = [name for name in names if (folder / name / "manifest.json").is_file()]
+    if not there:
+        raise ValueError(f"There are no records in {folder}. Run from the repository's root folder, or give --out.")
+    for name in sorted(set(names) - set(there)):
+        typer.echo(f"{name}: no records in {folder}, left out")
+    return there
 
 
 def listing() -> Table:

@@ -79,6 +79,8 @@ def test_a_stopped_run_says_where_it_is(tmp_path, monkeypatch):
     assert done.exit_code == 130
     assert "Stopped at t = 3, saved in" in done.output and "the same command goes on" in done.output
     assert "interrupted" in invoke("runs", str(tmp_path)).output
+
+
 def test_paper_lists_runs_and_renders(tmp_path):
     text = " ".join(invoke("paper", "--list").output.split())
     assert "nonconvex" in text and "full scale" in text

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bilevelax.experiments._items import Cell, Records, Row
-from bilevelax.history import machine
+from bilevelax.history import machine, replace_text
 
 ROWS, PACKED, MANIFEST = "records.jsonl", "records.jsonl.gz", "manifest.json"
 DONE = "done"  # the last line of a cell holds its number of rows under this name
@@ -23,19 +23,12 @@ def fingerprint(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, path)
-
-
 def finished_lines(folder: Path) -> list[str]:
-    """The lines of the cells that were finished."""
-    if (folder / PACKED).is_file():
-        lines = gzip.decompress((folder / PACKED).read_bytes()).decode().splitlines()
-    elif (folder / ROWS).is_file():
+    """The lines of the cells that were finished; the packed file counts only where the plain one is gone."""
+    if (folder / ROWS).is_file():
         lines = (folder / ROWS).read_text(encoding="utf-8").splitlines()
+    elif (folder / PACKED).is_file():
+        lines = gzip.decompress((folder / PACKED).read_bytes()).decode().splitlines()
     else:
         return []
     parsed = [_parse(line) for line in lines]
@@ -88,8 +81,12 @@ def begin(item: str, folder: Path, scale: str, settings: dict[str, Any]) -> dict
         "seconds": 0.0,
         "machine": machine(),
     }
-    replace(path, json.dumps(manifest, indent=1).encode())
+    write_manifest(folder, manifest)
     return manifest
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    replace_text(folder / MANIFEST, json.dumps(manifest, indent=1))
 
 
 def collect(
@@ -105,7 +102,7 @@ def collect(
     if manifest["complete"]:
         return read(item, folder)
     lines = finished_lines(folder)
-    replace(folder / ROWS, "".join(line + "\n" for line in lines).encode())
+    replace_text(folder / ROWS, "".join(line + "\n" for line in lines))
     finished = {row["cell"] for row in map(json.loads, lines) if DONE in row}
     for cell in cells:
         if cell.name in finished:
@@ -116,12 +113,12 @@ def collect(
         seconds = time.perf_counter() - started
         append(folder / ROWS, [*rows, {"cell": cell.name, DONE: len(rows), "seconds": round(seconds, 3)}])
         manifest["seconds"] = round(manifest["seconds"] + seconds, 3)
-        replace(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+        write_manifest(folder, manifest)
         report(f"{item}: {cell.name}, {len(rows)} rows in {seconds:.1f} s")
-    replace(folder / PACKED, gzip.compress((folder / ROWS).read_bytes(), mtime=0))
-    (folder / ROWS).unlink()
+    (folder / PACKED).write_bytes(gzip.compress((folder / ROWS).read_bytes(), mtime=0))
     manifest |= {"complete": True, "machine": machine()}
-    replace(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    write_manifest(folder, manifest)
+    (folder / ROWS).unlink()
     return read(item, folder)
 
 

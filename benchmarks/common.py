@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +14,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from bilevelax.history import environment
+from bilevelax.history import machine
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -41,18 +39,6 @@ def interleaved(calls: Mapping[str, Callable[[int], Any]], rounds: int, warm_up:
 
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)
-
-
-def machine() -> dict[str, Any]:
-    cpu = next(
-        (line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor()
-    )
-    return {**environment(), "cpu": cpu, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def publish(name: str, title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> None:

@@ -81,6 +81,19 @@ def test_a_stopped_run_says_where_it_is(tmp_path, monkeypatch):
     assert "interrupted" in invoke("runs", str(tmp_path)).output
 
 
+def test_paper_lists_runs_and_renders(tmp_path):
+    text = " ".join(invoke("paper", "--list").output.split())
+    assert "nonconvex" in text and "full scale" in text
+    words = ["paper", "nonconvex", "--out", str(tmp_path)]
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        done = invoke(*words, "--scale", "smoke", "--seeds", "1")
+    assert done.exit_code == 0, done.output
+    assert "RT-MLMC is SGD" in done.output and "Figure: " in done.output
+    (tmp_path / "nonconvex" / "nonconvex.svg").unlink()
+    again = invoke(*words, "--render")
+    assert again.exit_code == 0 and (tmp_path / "nonconvex" / "nonconvex.svg").is_file()
+
+
 SMALL = {
     "wdro_si": "-a test_points=100 -a M=4 -a m=3 -a d=5 -a widths=(4,)",
     "meta_learning": "-a tasks=3 -a classes=2 -a images=5 -a d=4",
@@ -124,6 +137,12 @@ def test_demo(tmp_path):
         ("run quadratic --K 0", "`K` of rt_mlmc must be an integer >= 1. Got 0."),
         ("run quadratic --optimizer lion", "`--optimizer` must be one of adam, sgd. Got 'lion'."),
         ("check nothing", "What to check must read module:attribute"),
+        ("paper", "`bilevelax paper` needs an item. See `bilevelax paper --list`, or give all."),
+        ("paper table9", "There is no item of the paper 'table9'. Choose from: "),
+        ("paper table1 --scale huge", "`--scale` of bilevelax paper must be one of 'smoke', 'quick', 'full'."),
+        ("paper table1 --seeds 0", "`--seeds` of bilevelax paper must be an integer >= 1. Got 0."),
+        ("paper table1 --render --out nowhere", "There are no records of table1 in nowhere/table1."),
+        ("paper all --render --out nowhere", "There are no records in nowhere. Run from the repository's root folder"),
         ("check no_such_module:x", "There is no module 'no_such_module' here"),
         ("check bilevelax:__version__", "must be an Application or an Estimator. Got str."),
     ],

@@ -54,6 +54,15 @@ def replace_text(path: str | Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
+def machine() -> dict[str, Any]:
+    """`environment`, the processor and how busy it is: what a timing needs to be read later."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {**environment(), "cpu": (names or [platform.processor()])[0], "cores": os.cpu_count(), "load": load}
+
+
 def write_rows(folder: str | Path, rows: list[Row]) -> None:
     """history.jsonl, and history.csv with the union of the columns."""
     folder = Path(folder)

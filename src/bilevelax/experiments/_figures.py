@@ -1,0 +1,125 @@
+"""One look for all figures: one colour per method, bands over seeds, SVG and PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bilevelax.experiments._statistics import half_width
+from bilevelax.plots import COLOURS
+
+BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
+OTHER = "#7F7F7F"  # a method that is not listed
+METHODS: Mapping[str, str] = {
+    "RT-MLMC": BLUE,
+    "DL-SGD": ORANGE,
+    "MAML": GREEN,
+    "m-step MAML": "#44AA99",
+    "BSVRB": PINK,
+    "SOBA": YELLOW,
+    "ALSET": "#882255",
+    "ERM": BLACK,
+    "WDRO": SKY,
+    "WDRO-SI": BLUE,  # solved by RT-MLMC
+    "SGD": BLACK,
+    "MLMC": GREEN,
+    "antithetic": "#661100",
+}
+WIDTH, HEIGHT = 3.4, 2.8  # inches of one panel
+SIZE = 9  # points of all text but the legends' and ticks', which are one smaller
+RC: Any = {
+    "svg.hashsalt": "bilevelax",  # equal data, equal file
+    "svg.fonttype": "path",
+}
+
+
+def colour(method: str, i: int = 0, n: int = 1) -> Any:
+    """The method's colour; of n variants (e.g. of K) number i, from light to full."""
+    from matplotlib.colors import to_rgb
+
+    base = np.asarray(to_rgb(METHODS.get(method, OTHER)))
+    strength = 1.0 if n == 1 else 0.35 + 0.65 * i / (n - 1)
+    return tuple(1 - strength * (1 - base))
+
+
+def panels(n: int = 1, rows: int = 1, **kw: Any) -> tuple[Any, np.ndarray]:
+    """A figure and its n panels (of ``rows`` rows), a flat array."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = -(-n // rows)
+    figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **kw).ravel()
+    for panel in axes:
+        panel.grid(alpha=0.25, linewidth=0.6)
+    return figure, axes
+
+
+def band(axes: Any, x: Sequence[float], seeds: Any, method: str, label: str | None = None, **kw: Any) -> None:
+    """The mean over seeds (rows), its 95 % band, and every seed as a thin line."""
+    seeds = np.atleast_2d(np.asarray(seeds, float))
+    shown = kw.pop("color", colour(method))
+    centre, half = seeds.mean(0), half_width(seeds)
+    if len(seeds) > 1:
+        axes.plot(x, seeds.T, color=shown, linewidth=0.4, alpha=0.25)
+        low = centre - half
+        if axes.get_yscale() == "log":
+            low = np.maximum(low, seeds.min(0))
+        axes.fill_between(x, low, centre + half, color=shown, alpha=0.2, linewidth=0)
+    axes.plot(x, centre, color=shown, label=method if label is None else label, linewidth=1.6, **kw)
+
+
+def points(
+    axes: Any, x: Sequence[float], intervals: Sequence[Any], method: str, label: str | None = None, **kw: Any
+) -> None:
+    """Estimates with their confidence intervals as error bars."""
+    value, low, high = (np.asarray(part, float) for part in zip(*intervals, strict=True))
+    kw = {"color": colour(method), "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2, **kw}
+    bars = np.maximum([value - low, high - value], 0.0)
+    axes.errorbar(x, value, yerr=bars, label=method if label is None else label, **kw)
+
+
+def reference(axes: Any, x: Sequence[float], y: Sequence[float], label: str) -> None:
+    """What theory or the paper says: dashed and black."""
+    axes.plot(x, y, color="black", linestyle="dashed", linewidth=1.0, label=label)
+
+
+def paper_value(axes: Any, x: Sequence[float], y: Sequence[float], label: str = "paper") -> None:
+    """Numbers printed in the paper: black crosses."""
+    axes.plot(x, y, color="black", linestyle="none", marker="x", markersize=5, label=label)
+
+
+def ticks(axes: Any, values: Sequence[float], axis: str = "x") -> None:
+    """Exactly these ticks, in plain numbers: for short logarithmic axes."""
+    from matplotlib.ticker import NullFormatter
+
+    which = axes.xaxis if axis == "x" else axes.yaxis
+    which.set_ticks(list(values), [f"{value:g}" for value in values])
+    which.set_minor_formatter(NullFormatter())
+
+
+def _sizes(axes: Any) -> None:
+    for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+        text.set_fontsize(SIZE)
+    axes.tick_params(labelsize=SIZE - 1, which="both")
+    legend = axes.get_legend()
+    for text in legend.get_texts() if legend else ():
+        text.set_fontsize(SIZE - 1)
+
+
+def save(figure: Any, out: Path, name: str) -> Path:
+    """Write NAME.svg and NAME.png to ``out``; returns the path of the SVG."""
+    from matplotlib import rc_context
+
+    for axes in figure.axes:
+        _sizes(axes)
+
+    out.mkdir(parents=True, exist_ok=True)
+    with rc_context(RC):
+        figure.savefig(out / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(out / f"{name}.png", dpi=150)
+    return out / f"{name}.svg"

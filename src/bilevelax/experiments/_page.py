@@ -1,0 +1,63 @@
+"""docs/reproduction.md from finished items."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from bilevelax.experiments import catalogue
+from bilevelax.experiments._items import Claim, Table
+from bilevelax.experiments._run import Shown
+
+HEAD = """# Reproduction of the paper
+
+Written by `bilevelax paper all --render` from the records in `results/paper`; not edited by hand. For every claim of
+"Contextual Stochastic Bilevel Optimization" (Hu, Wang, Xie, Krause, Kuhn, NeurIPS 2023): what we measured, with a 95 %
+confidence interval and the number of seeds, whether it was reproduced, and why. All seeds that were run are shown.
+`bilevelax paper --list` names the items, `bilevelax paper ITEM --scale quick` repeats one in about two minutes.
+"""
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, its title in bold above it."""
+    lines = [_line(table.columns), "|" + "---|" * len(table.columns), *map(_line, table.rows)]
+    return (f"**{table.title}**\n\n" if table.title else "") + "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def claim_table(title: str, claims: Sequence[Claim]) -> Table:
+    """One row per claim."""
+    columns = ("claim", "paper", "ours, 95 % interval", "seeds", "verdict", "why")
+    rows = [(c.claim, c.paper, c.measured, str(c.seeds), f"**{c.verdict}**", c.why) for c in claims]
+    return Table(title, columns, rows)
+
+
+def section(shown: Shown, page: Path) -> str:
+    """One item: command, claims, tables, figures."""
+    config, manifest = catalogue.load(shown.name), shown.records.manifest
+    machine, scale = manifest["machine"], manifest["scale"]
+    where = f"{machine['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, jax {machine['versions']['jax']}"
+    command = f"bilevelax paper {shown.name} --scale {scale} --seeds {manifest['settings']['seeds']}"
+    parts = [
+        f"## {shown.name}: {config.title}\n",
+        f"{config.place}. `{command}`, {manifest['seconds']:.0f} s of running ({where}).\n",
+        markdown(claim_table("", shown.claims)),
+        *(markdown(table) for table in shown.rendered.tables),
+    ]
+    for path, caption in shown.rendered.figures:
+        target = Path(os.path.relpath(path, page.parent)).as_posix()
+        parts.append(f"```{{figure}} {target}\n:alt: {caption}\n\n{caption}\n```\n")
+    return "\n".join(parts)
+
+
+def write(items: Sequence[Shown], page: Path) -> Path:
+    """The whole page: a summary of verdicts, then a section for each item."""
+    verdicts = [claim.verdict for shown in items for claim in shown.claims]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
+    body = "\n".join(section(shown, page) for shown in items)
+    page.write_text(f"{HEAD}\n{len(verdicts)} claims: {counts}.\n\n{body}", encoding="utf-8")
+    return page

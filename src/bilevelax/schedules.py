@@ -18,8 +18,10 @@ def sqrt_then_linear(t0: int, scale: float = 1.0) -> optax.Schedule:
     require_integer("t0", "sqrt_then_linear", t0, 1)
     require_positive("scale", "sqrt_then_linear", scale)
 
-    def schedule(count: Any) -> Any:
-        t = jnp.asarray(count, dtype=float) + 1
-        return scale * jnp.where(t <= t0, 1 / jnp.sqrt(t), 1 / t)
+    return lambda count: scale * sqrt_then_linear_size(count, t0)
 
-    return schedule
+
+def sqrt_then_linear_size(count: Any, t0: Any) -> Any:
+    """1 / sqrt(t) for t <= t0, then 1 / t, with t = count + 1; t0 may be traced."""
+    t = jnp.asarray(count, dtype=float) + 1
+    return jnp.where(t <= t0, 1 / jnp.sqrt(t), 1 / t)

@@ -1,4 +1,4 @@
-"""Training curves: one method from x1 for T upper iterations, seeds and step-size rules as lanes of one program."""
+"""Training curves: one method for T upper iterations from x1, with any step rule, seed and T in one program."""
 
 from __future__ import annotations
 
@@ -10,120 +10,109 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax, random
+from jax import lax
 
 from bilevelax.estimate import Cost, Estimator
+from bilevelax.experiments._trajectories import seed_keys
 from bilevelax.outer import Carry, initial_carry, step
-from bilevelax.problem import Key, Problem, PyTree, X
-from bilevelax.schedules import sqrt_then_linear
+from bilevelax.problem import Key, Problem, X
+from bilevelax.schedules import sqrt_then_linear_size
 
-ROLE_TUNE = 2**20  # seeds of tuning runs begin here: none of them is reported
+ROLE_RUN, ROLE_TUNE, ROLE_ADAPT = range(3)  # of a seed: runs that are reported, runs that are not, adaptation
+KINDS = ("paper", "constant", "adam")
 
 
 class Rule(NamedTuple):
-    """A step-size rule: the paper's 1/sqrt(t) then 1/t after t0, a constant, or Adam's rate."""
+    """A step rule: the paper's 1/sqrt(t) and after t0 1/t, a constant, or Adam's rate, each times ``scale``."""
 
     kind: str
     scale: float
     t0: int = 0
 
-    def size(self, count: Any) -> Any:
-        if self.kind == "paper":
-            return sqrt_then_linear(self.t0, self.scale)(count)
-        return jnp.full((), self.scale, float)
-
     def __str__(self) -> str:
         if self.kind == "paper":
-            factor = "" if self.scale == 1 else f"{self.scale:g} x "
-            return f"{factor}1/sqrt(t) to t0 = {self.t0}, then 1/t"
+            return f"{'' if self.scale == 1 else f'{self.scale:g} x '}1/sqrt(t) to t0 = {self.t0}, then 1/t"
         return f"{'Adam' if self.kind == 'adam' else 'SGD, constant'} {self.scale:g}"
 
-
-def optimizer(rules: tuple[Rule, ...], chosen: jax.Array) -> optax.GradientTransformation:
-    """The rule number ``chosen`` (traced) of several of one family, SGD or Adam."""
-    sizes = lambda count: jnp.stack([rule.size(count) for rule in rules])[chosen]
-    return optax.adam(sizes) if rules[0].kind == "adam" else optax.sgd(sizes)
+    def numbers(self) -> Numbers:
+        return Numbers(*(jnp.asarray(v, float) for v in (KINDS.index(self.kind), self.scale, self.t0)))
 
 
-class Curves(NamedTuple):
-    """What lanes leave at each checkpoint: leading axes (lanes, checkpoints)."""
+class Numbers(NamedTuple):
+    """A rule as arrays, so that one program serves every rule."""
+
+    kind: jax.Array
+    scale: jax.Array
+    t0: jax.Array
+
+
+def optimizer(rule: Numbers) -> optax.GradientTransformation:
+    """SGD with the rule's steps, or Adam."""
+    adam = optax.scale_by_adam()
+
+    def update(grad: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        count, inner = state
+        adapted, inner = adam.update(grad, inner, params)
+        size = rule.scale * jnp.where(rule.kind == 0, sqrt_then_linear_size(count, rule.t0), 1.0)
+        move = lambda g, a: -size.astype(g.dtype) * jnp.where(rule.kind == KINDS.index("adam"), a, g)
+        return jax.tree.map(move, grad, adapted), (count + 1, inner)
+
+    return optax.GradientTransformation(lambda x: (jnp.zeros((), jnp.int32), adam.init(x)), update)
+
+
+class Curve(NamedTuple):
+    """What a run leaves at each checkpoint, stacked."""
 
     x: X
-    cost: Cost
+    cost: Cost  # oracle calls so far
 
 
-@partial(jax.jit, static_argnames=("estimator", "rules", "checkpoints", "together"))
-def trajectories(
-    problem: Problem,
-    x1: X,
-    keys: Key,
-    chosen: jax.Array,
-    *,
-    estimator: Estimator,
-    rules: tuple[Rule, ...],
-    checkpoints: tuple[int, ...],
-    together: bool = False,
-) -> Curves:
-    """x and the oracle calls so far at each checkpoint, for every lane (key, rule).
+def run(problem: Problem, x1: X, key: Key, rule: Numbers, gaps: jax.Array, estimator: Estimator) -> Curve:
+    """x and the oracle calls so far after gaps[0], gaps[0] + gaps[1], ... iterations."""
+    method = optimizer(rule)
 
-    Args:
-        keys: one for each lane; lanes with equal keys and rules are equal.
-        chosen: number of each lane's rule.
-        rules: of one family.
-        checkpoints: iterations, increasing; 0 is x1.
-        together: lanes run vectorised; otherwise one after another, which random levels and a large y prefer.
-    """
-    gaps = jnp.diff(jnp.asarray((0, *checkpoints), jnp.int32))
+    def one(_: Any, state: tuple[Carry, Cost]) -> tuple[Carry, Cost]:
+        carry, est = step(problem, estimator, method, state[0], key)
+        return carry, jax.tree.map(lambda a, b: a + jnp.asarray(b, jnp.int32), state[1], est.cost)
 
-    def lane(args: tuple[Key, jax.Array]) -> Curves:
-        key, rule = args
-        method = optimizer(rules, rule)
+    def segment(state: tuple[Carry, Cost], n: jax.Array) -> tuple[tuple[Carry, Cost], Curve]:
+        state = lax.fori_loop(0, n, one, state)
+        return state, Curve(state[0].x, state[1])
 
-        def one(_: Any, state: tuple[Carry, Cost]) -> tuple[Carry, Cost]:
-            carry, est = step(problem, estimator, method, state[0], key)
-            return carry, jax.tree.map(lambda a, b: a + jnp.asarray(b, jnp.int32), state[1], est.cost)
-
-        def segment(state: tuple[Carry, Cost], n: jax.Array) -> tuple[tuple[Carry, Cost], Curves]:
-            state = lax.fori_loop(0, n, one, state)
-            return state, Curves(state[0].x, state[1])
-
-        nothing = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), Cost())
-        return lax.scan(segment, (initial_carry(problem, estimator, method, x1), nothing), gaps)[1]
-
-    return jax.vmap(lambda *args: lane(args))(keys, chosen) if together else lax.map(lane, (keys, chosen))
+    nothing = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), Cost())
+    return lax.scan(segment, (initial_carry(problem, estimator, method, x1), nothing), gaps)[1]
 
 
-def seed_keys(seeds: Sequence[int]) -> Key:
-    return jax.vmap(random.key)(jnp.asarray(seeds, jnp.uint32))
+run_one = partial(jax.jit, static_argnames="estimator")(run)
 
 
 def checkpoints_of(T: int, n: int) -> tuple[int, ...]:
-    """0 and about n iterations up to T, ever further apart."""
-    return tuple(sorted({0, *(round(T * (i / n) ** 2) for i in range(1, n + 1))}))
+    """0 and n iterations up to T, ever further apart."""
+    return (0, *(max(i, round(T * (i / n) ** 2)) for i in range(1, n + 1)))
+
+
+def gaps_of(checkpoints: Sequence[int]) -> jax.Array:
+    return jnp.diff(jnp.asarray((0, *checkpoints), jnp.int32))
 
 
 def train(
-    problem: Problem,
-    x1: X,
-    estimator: Estimator,
-    rule: Rule,
-    *,
-    seeds: Sequence[int],
-    checkpoints: tuple[int, ...],
-    together: bool = False,
-) -> Curves:
-    """The curves of one method with one rule, a lane for each seed."""
-    chosen = jnp.zeros(len(seeds), jnp.int32)
-    return trajectories(
-        problem,
-        x1,
-        seed_keys(seeds),
-        chosen,
-        estimator=estimator,
-        rules=(rule,),
-        checkpoints=checkpoints,
-        together=together,
-    )
+    problem: Problem, x1: X, estimator: Estimator, rule: Rule, *, seed: int, checkpoints: Sequence[int]
+) -> Curve:
+    """One method with one rule and seed. Equal estimators and numbers of checkpoints share a compiled program."""
+    key = seed_keys(seed + 1, ROLE_RUN)[seed]
+    return run_one(problem, x1, key, rule.numbers(), gaps_of(checkpoints), estimator=estimator)
+
+
+def unstack(xs: X) -> list[X]:
+    """The list of x of a stack."""
+    return [jax.tree.map(lambda a: a[i], xs) for i in range(len(jax.tree.leaves(xs)[0]))]
+
+
+class Trial(NamedTuple):
+    """A rule and the validation loss of its last iterate."""
+
+    rule: Rule
+    loss: float
 
 
 def tune(
@@ -131,31 +120,26 @@ def tune(
     x1: X,
     estimator: Estimator,
     rules: Sequence[Rule],
-    loss: Callable[[PyTree], np.ndarray],
+    loss: Callable[[list[X]], np.ndarray],
     *,
-    T: int,
-    seeds: int = 1,
-    together: bool = False,
-) -> list[tuple[Rule, float]]:
-    """(rule, validation loss of its last iterate), mean over seeds that are used for nothing else.
-
-    ``loss`` maps stacked x to their losses; a rule that diverges gets infinity.
-    """
-    found = []
-    for kind in (False, True):
-        family = tuple(rule for rule in rules if (rule.kind == "adam") == kind)
-        if not family:
-            continue
-        keys = jnp.concatenate([seed_keys([ROLE_TUNE + i for i in range(seeds)])] * len(family))
-        chosen = jnp.repeat(jnp.arange(len(family), dtype=jnp.int32), seeds)
-        curves = trajectories(
-            problem, x1, keys, chosen, estimator=estimator, rules=family, checkpoints=(T,), together=together
-        )
-        losses = loss(jax.tree.map(lambda a: a[:, 0], curves.x)).reshape(len(family), seeds).mean(1)
-        found += [(rule, float(v) if np.isfinite(v) else float("inf")) for rule, v in zip(family, losses, strict=True)]
-    return found
+    checkpoints: Sequence[int],
+) -> list[Trial]:
+    """Every rule on a seed that is used for nothing else; one that diverges has an infinite loss."""
+    key, gaps = seed_keys(1, ROLE_TUNE)[0], gaps_of(checkpoints)
+    runs = [run_one(problem, x1, key, rule.numbers(), gaps, estimator=estimator) for rule in rules]
+    losses = loss([jax.tree.map(lambda a: a[-1], curve.x) for curve in runs])
+    return [Trial(r, float(v) if np.isfinite(v) else float("inf")) for r, v in zip(rules, losses, strict=True)]
 
 
-def best(found: Sequence[tuple[Rule, float]], kinds: Sequence[str]) -> Rule:
+def best(trials: Sequence[Trial], kinds: Sequence[str]) -> Rule:
     """The rule of least validation loss among these kinds."""
-    return min((pair for pair in found if pair[0].kind in kinds), key=lambda pair: pair[1])[0]
+    return min((trial for trial in trials if trial.rule.kind in kinds), key=lambda trial: trial.loss).rule
+
+
+def grid(T: int, paper: Sequence[float], constant: Sequence[float], adam: Sequence[float]) -> list[Rule]:
+    """The paper's rule with t0 = T/4 and T, a constant step, and Adam, each with these scales."""
+    return [
+        *(Rule("paper", scale, t0) for t0 in (max(1, T // 4), T) for scale in paper),
+        *(Rule("constant", scale) for scale in constant),
+        *(Rule("adam", scale) for scale in adam),
+    ]

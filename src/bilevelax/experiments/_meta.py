@@ -1,0 +1,211 @@
+"""Meta-learning of the experiments: data, methods, how each is tuned, and the rows that a curve leaves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from bilevelax import trees
+from bilevelax.applications import meta_learning
+from bilevelax.applications._softmax import cross_entropy, everything
+from bilevelax.datasets import load_omniglot, load_tinyimagenet, meta_learning_arrays
+from bilevelax.errors import require_choice
+from bilevelax.estimate import Estimator
+from bilevelax.estimators.bsvrb import bsvrb
+from bilevelax.estimators.dl_sgd import dl_sgd
+from bilevelax.estimators.maml import maml
+from bilevelax.estimators.rt_mlmc import rt_mlmc
+from bilevelax.experiments import _training as training
+from bilevelax.experiments._items import Row
+from bilevelax.experiments._trajectories import seed_keys
+from bilevelax.inverse import neumann
+from bilevelax.lower import epoch_sgd
+from bilevelax.minibatch import minibatch
+from bilevelax.problem import Key, Problem, X, Y
+from bilevelax.sample_average import newton_solver, of_stack
+
+DATASETS = ("auto", "tinyimagenet", "omniglot", "synthetic")
+LAM = 2.0  # the paper's
+NORM = 10.0  # length of the features: kappa = 26 at lam = 2; the paper does not give it
+TASKS = 4  # in the minibatch of an upper iteration
+IMAGES = 8  # in each draw of a hypergradient, and in each gradient of MAML and BSVRB; EpochSGD draws single images
+TERMS = 60  # N of the Neumann series with step 1/L (Algorithm 4): (1 - lam/L)^60 = 10 % is left out at curvature lam
+
+
+class Data(NamedTuple):
+    """Three problems with the same lower level; they differ in the images that f sees."""
+
+    fit: Problem
+    validate: Problem
+    test: Problem
+    x1: X
+    source: str
+
+
+def features(dataset: str, small: bool) -> tuple[np.ndarray, np.ndarray, str]:
+    """(training, test) features of 20 tasks of 10 classes, and what they are.
+
+    ``auto`` is tinyImageNet where its file is there, else the synthetic generator, which ``small`` shrinks.
+    """
+    require_choice("dataset", "the meta-learning experiments", dataset, DATASETS)
+    if dataset in ("auto", "tinyimagenet"):
+        try:
+            arrays = meta_learning_arrays(load_tinyimagenet())
+            return arrays.train, arrays.test, "tinyImageNet, EfficientNet-Lite0 features (not ResNet-18)"
+        except ValueError:
+            if dataset == "tinyimagenet":
+                raise
+    if dataset == "omniglot":
+        arrays = meta_learning_arrays(load_omniglot("pca", dim=64))
+        return arrays.train, arrays.test, "Omniglot, 64 principal components"
+    tasks, classes, images, d = (4, 3, 20, 6) if small else (20, 10, 100, 64)
+    made = meta_learning.synthetic(tasks, classes, images, d, seed=0)
+    held_out = images // 10
+    return made[:, :, :-held_out], made[:, :, -held_out:], f"synthetic features, d = {d}"
+
+
+@functools.cache
+def load(dataset: str = "auto", small: bool = False) -> Data:
+    """Of each class's training images the last go to tuning, as many as the test has; of the others a sixth to f.
+
+    The test images are the dataset's own held-out tenth: nobody sees them in training. Of tinyImageNet's 500 images
+    of a class, 333 are for g, 67 for f, 50 for tuning and 50 for the test.
+    """
+    train, test, source = features(dataset, small)
+    n, validation = train.shape[2], test.shape[2]
+    upper = max(1, round((n - validation) / 6))
+    lower = train[:, :, : n - upper - validation]
+    parts = (train[:, :, n - upper - validation : n - validation], train[:, :, n - validation :], test)
+    apps = [meta_learning.make(lower, part, lam=LAM, norm=NORM, batch=1) for part in parts]
+    return Data(*(app.problem for app in apps), apps[0].x1, source)
+
+
+class Adaptation(NamedTuple):
+    """How y is found for scoring: ``adapt(key, problem, x, task, *settings)``; the settings are traced."""
+
+    adapt: Callable[..., Y]
+    settings: tuple[Any, ...] = ()
+
+
+def tight(key: Key, problem: Problem, x: X, i: Any) -> Y:
+    """y* on all training images of the task, to a gradient 7e-5 of the first: the same for all methods."""
+    eta = everything(problem.data, i)
+    average = of_stack(problem, x, i, jax.tree.map(lambda a: a[None], eta), jnp.ones(1), 1)
+    return newton_solver()(average, problem.start(x, i)).y
+
+
+def by_epochs(key: Key, problem: Problem, x: X, i: Any, K: Any) -> Y:
+    """As DL-SGD and RT-MLMC adapt in training: K epochs on single images."""
+    return epoch_sgd()(key, problem, x, i, K).last
+
+
+def by_steps(key: Key, problem: Problem, x: X, i: Any, m: Any, gamma: Any) -> Y:
+    """As m-step MAML adapts in training."""
+    problem = problem.averaged(IMAGES)
+
+    def step(j: Any, y: Y) -> Y:
+        return trees.add_scale(y, -gamma, problem.grad_g(x, y, problem.conditional(random.fold_in(key, j), i), i))
+
+    return lax.fori_loop(0, m, step, problem.start(x, i))
+
+
+UNTIL_Y_STAR = Adaptation(tight)
+
+
+class Method(NamedTuple):
+    """A method, one of its settings, and how it adapts to a task."""
+
+    name: str
+    setting: str
+    estimator: Estimator
+    adaptation: Adaptation
+
+
+def dl(K: int) -> Method:
+    estimator = dl_sgd(K, inverse=neumann(N=TERMS, scale=1.0), batch=IMAGES)
+    return Method("DL-SGD", f"K = {K}", minibatch(estimator, TASKS, "loop"), Adaptation(by_epochs, (K,)))
+
+
+def rt(K: int) -> Method:
+    estimator = rt_mlmc(K, inverse=neumann(N=TERMS, scale=1.0), batch=IMAGES)
+    return Method("RT-MLMC", f"K = {K}", minibatch(estimator, TASKS, "loop"), Adaptation(by_epochs, (K,)))
+
+
+def steps(m: int, gamma: float) -> Method:
+    estimator = minibatch(maml(m, gamma, batch=IMAGES), TASKS)
+    return Method("MAML" if m == 1 else "m-step MAML", f"m = {m}, gamma = {gamma:g}", estimator, Adaptation(by_steps, (m, gamma)))
+
+
+def bsvrb_v2() -> Method:
+    return Method("BSVRB", "v2", bsvrb(2, blocks=TASKS, batch=IMAGES), UNTIL_Y_STAR)
+
+
+@partial(jax.jit, static_argnames="adaptation")
+def _loss(problem: Problem, x: X, key: Key, settings: Any, adaptation: Any) -> jax.Array:
+    def one(i: jax.Array) -> jax.Array:
+        y = adaptation(key, problem, x, i, *settings)
+        return cross_entropy(y, everything(problem.data, i).test)
+
+    return jnp.mean(lax.map(one, jnp.arange(problem.n_contexts, dtype=jnp.int32)))
+
+
+def losses(problem: Problem, xs: Sequence[X], keys: Key, how: Adaptation) -> np.ndarray:
+    """Mean loss over tasks of each x, adapted with its own key and scored on all images that f sees."""
+    found = [_loss(problem, x, key, how.settings, how.adapt) for x, key in zip(xs, keys, strict=True)]
+    return np.asarray(jnp.stack(found), np.float64)
+
+
+def tuned(data: Data, method: Method, T: int, points: int, grids: dict[str, Sequence[float]]) -> list[training.Trial]:
+    """Every rule of the grid, by validation loss after the method's own adaptation."""
+
+    def loss(xs: list[X]) -> np.ndarray:
+        keys = [seed_keys(1, training.ROLE_ADAPT)[0]] * len(xs)
+        return losses(data.validate, xs, keys, method.adaptation)
+
+    times = training.checkpoints_of(T, points)
+    return training.tune(data.fit, data.x1, method.estimator, training.grid(T, **grids), loss, checkpoints=times)
+
+
+def tuning_rows(method: Method, trials: Sequence[training.Trial]) -> list[Row]:
+    columns = {"kind": "tuning", "method": method.name, "setting": method.setting}
+    return [
+        {**columns, "rule": str(rule), "loss": loss if np.isfinite(loss) else "diverged"} for rule, loss in trials
+    ]
+
+
+def curve_rows(
+    data: Data, method: Method, rule: training.Rule, *, seeds: int, checkpoints: tuple[int, ...], steps_of: str
+) -> list[Row]:
+    """Test losses of a method: ``own`` after its own adaptation at every checkpoint, ``tight`` until y* at the end.
+
+    ``steps_of`` is ``paper`` for the paper's step rule and ``other`` for the best constant or Adam.
+    """
+    columns = {"method": method.name, "setting": method.setting, "steps": steps_of, "rule": str(rule)}
+    rows: list[Row] = []
+    for seed, key in enumerate(seed_keys(seeds, training.ROLE_ADAPT)):
+        curve = training.train(data.fit, data.x1, method.estimator, rule, seed=seed, checkpoints=checkpoints)
+        xs = training.unstack(curve.x)
+        own = losses(data.test, xs, [key] * len(xs), method.adaptation)
+        for j, t in enumerate(checkpoints):
+            calls = {name: int(a[j]) for name, a in curve.cost.asdict().items()}
+            rows.append({"kind": "curve", **columns, "seed": seed, "t": t, "own": _number(own[j]), **calls})
+        end = losses(data.test, xs[-1:], [key], UNTIL_Y_STAR)[0]
+        rows.append({"kind": "end", **columns, "seed": seed, "tight": _number(end), "data": data.source})
+    return rows
+
+
+def _number(value: float) -> float:
+    """Infinity where a run diverged is not JSON: the largest float32 stands for it."""
+    return float(value) if np.isfinite(value) else float(np.finfo(np.float32).max)
+
+
+def both_rules(trials: Sequence[training.Trial]) -> dict[str, training.Rule]:
+    """The paper's rule and the best other one."""
+    return {"paper": training.best(trials, ("paper",)), "other": training.best(trials, ("constant", "adam"))}

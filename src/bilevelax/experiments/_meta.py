@@ -140,7 +140,9 @@ def rt(K: int) -> Method:
 
 def steps(m: int, gamma: float) -> Method:
     estimator = minibatch(maml(m, gamma, batch=IMAGES), TASKS)
-    return Method("MAML" if m == 1 else "m-step MAML", f"m = {m}, gamma = {gamma:g}", estimator, Adaptation(by_steps, (m, gamma)))
+    return Method(
+        "MAML" if m == 1 else "m-step MAML", f"m = {m}, gamma = {gamma:g}", estimator, Adaptation(by_steps, (m, gamma))
+    )
 
 
 def bsvrb_v2() -> Method:
@@ -175,9 +177,7 @@ def tuned(data: Data, method: Method, T: int, points: int, grids: dict[str, Sequ
 
 def tuning_rows(method: Method, trials: Sequence[training.Trial]) -> list[Row]:
     columns = {"kind": "tuning", "method": method.name, "setting": method.setting}
-    return [
-        {**columns, "rule": str(rule), "loss": loss if np.isfinite(loss) else "diverged"} for rule, loss in trials
-    ]
+    return [{**columns, "rule": str(rule), "loss": loss if np.isfinite(loss) else "diverged"} for rule, loss in trials]
 
 
 def curve_rows(

@@ -95,9 +95,7 @@ def gaps_of(checkpoints: Sequence[int]) -> jax.Array:
     return jnp.diff(jnp.asarray((0, *checkpoints), jnp.int32))
 
 
-def train(
-    problem: Problem, x1: X, estimator: Estimator, rule: Rule, *, seed: int, checkpoints: Sequence[int]
-) -> Curve:
+def train(problem: Problem, x1: X, estimator: Estimator, rule: Rule, *, seed: int, checkpoints: Sequence[int]) -> Curve:
     """One method with one rule and seed. Equal estimators and numbers of checkpoints share a compiled program."""
     key = seed_keys(seed + 1, ROLE_RUN)[seed]
     return run_one(problem, x1, key, rule.numbers(), gaps_of(checkpoints), estimator=estimator)

@@ -13,13 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bilevelax.experiments import _figures as figures
 from bilevelax.experiments import _meta as meta
 from bilevelax.experiments import _training as training
-from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Row, Table
-from bilevelax.experiments._statistics import Interval, mean
+from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Row
+from bilevelax.experiments._meta_views import (
+    curve,
+    difference,
+    draw_other,
+    ends,
+    ends_table,
+    settings_of,
+    source,
+    tuning_table,
+)
+from bilevelax.experiments._statistics import mean
 
 GRID = {"paper": [0.3, 1.0], "constant": [0.1, 0.3], "adam": [0.001, 0.003, 0.01]}
 CONFIG = Config(
@@ -89,26 +97,6 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
         yield Cell(f"{family}, {method.setting}, other steps", partial(curves, method, "other"))
 
 
-def curve(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
-    """(iterations, losses of shape (seeds, iterations)) after own adaptation."""
-    rows = records.where(kind="curve", **equal)
-    t = sorted({row["t"] for row in rows})
-    seeds = sorted({row["seed"] for row in rows})
-    value = {(row["seed"], row["t"]): row["own"] for row in rows}
-    return t, np.array([[value[seed, time] for time in t] for seed in seeds])
-
-
-def ends(records: Records, column: str, **equal: Any) -> np.ndarray:
-    """Losses of the last iterate, one for each seed: ``own`` or ``tight`` adaptation."""
-    if column == "tight":
-        return np.asarray(records.values("tight", kind="end", **equal))
-    return curve(records, **equal)[1][:, -1]
-
-
-def settings_of(records: Records, method: str) -> list[str]:
-    return records.distinct("setting", kind="curve", method=method, steps="paper")
-
-
 def render(records: Records, out: Path) -> Rendered:
     figure, axes = figures.panels(3)
     maml = settings_of(records, "MAML")[0]
@@ -130,13 +118,6 @@ def render(records: Records, out: Path) -> Rendered:
     return Rendered([(path, caption(records))], [ends_table(records), tuning_table(records)])
 
 
-def draw_other(records: Records, panel: Any, method: str) -> None:
-    """The best constant or Adam variant, dashed."""
-    for row in records.where(kind="end", method=method, steps="other", seed=0):
-        t, losses = curve(records, method=method, setting=row["setting"], steps="other")
-        figures.band(panel, t, losses, method, f"{row['setting']}, {row['rule']}", color="0.35", linestyle="dashed")
-
-
 def draw_tight(records: Records, panel: Any, maml: str) -> None:
     """Losses after adaptation until y*, against K."""
     for method in ("DL-SGD", "RT-MLMC"):
@@ -151,10 +132,6 @@ def draw_tight(records: Records, panel: Any, maml: str) -> None:
     panel.legend(frameon=False)
 
 
-def source(records: Records) -> str:
-    return records.values("data", kind="end")[0]
-
-
 def caption(records: Records) -> str:
     stops = records.settings["T_of_K"]
     short = "".join(f"; DL-SGD with K = {K} stops at {T}" for K, T in stops.items())
@@ -165,41 +142,13 @@ def caption(records: Records) -> str:
     )
 
 
-def ends_table(records: Records) -> Table:
-    rows = []
-    for row in records.where(kind="end", seed=0):
-        which = {name: row[name] for name in ("method", "setting", "steps")}
-        t, losses = curve(records, **which)
-        calls = mean([r["grad_g"] / t[-1] for r in records.where(kind="curve", t=t[-1], **which)])
-        tight = mean(ends(records, "tight", **which))
-        cells = (row["rule"], str(t[-1]), str(mean(losses[:, -1])), str(tight), f"{calls.value:.0f}")
-        rows.append((row["method"], row["setting"], *cells))
-    columns = ("method", "", "steps", "T", "test loss, own adaptation", "adapted until y*", "lower gradients / iteration")
-    return Table("Test loss of the last iterate", columns, rows)
-
-
-def tuning_table(records: Records) -> Table:
-    """Validation losses of all step rules."""
-    rules = records.distinct("rule", kind="tuning")
-    rows = []
-    for method in records.distinct("method", kind="tuning"):
-        for setting in records.distinct("setting", kind="tuning", method=method):
-            found = {row["rule"]: row["loss"] for row in records.where(kind="tuning", method=method, setting=setting)}
-            cells = (found.get(rule, "-") for rule in rules)
-            rows.append((method, setting, *(f"{v:.3f}" if isinstance(v, float) else v for v in cells)))
-    return Table("Tuning: validation loss of every step rule, one seed", ("method", "", *rules), rows)
-
-
-def difference(records: Records, column: str, one: dict[str, Any], other: dict[str, Any]) -> Interval:
-    """Loss of one minus loss of the other, paired by seed."""
-    return mean(ends(records, column, steps="paper", **one) - ends(records, column, steps="paper", **other))
-
-
 def larger_K(records: Records, method: str) -> Claim:
     names = settings_of(records, method)
     printed = [name for name in names if int(name.removeprefix("K = ")) >= 6] or names
     ends_own = {name: mean(ends(records, "own", method=method, setting=name, steps="paper")) for name in names}
-    full = [n for n in printed if curve(records, method=method, setting=n, steps="paper")[0][-1] == records.settings["T"]]
+    full = [
+        n for n in printed if curve(records, method=method, setting=n, steps="paper")[0][-1] == records.settings["T"]
+    ]
     gain, all_K, same = (
         difference(records, column, {"method": method, "setting": a}, {"method": method, "setting": b})
         for column, a, b in (
@@ -241,7 +190,9 @@ def beats_maml(records: Records, method: str) -> Claim:
 
 def rt_matches_dl(records: Records) -> Claim:
     shared = [n for n in settings_of(records, "RT-MLMC") if n in settings_of(records, "DL-SGD")]
-    full = [n for n in shared if curve(records, method="DL-SGD", setting=n, steps="paper")[0][-1] == records.settings["T"]]
+    full = [
+        n for n in shared if curve(records, method="DL-SGD", setting=n, steps="paper")[0][-1] == records.settings["T"]
+    ]
     gaps = {
         n: difference(records, "own", {"method": "RT-MLMC", "setting": n}, {"method": "DL-SGD", "setting": n})
         for n in full

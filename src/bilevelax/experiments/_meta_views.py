@@ -1,0 +1,80 @@
+"""What the meta-learning figures share: reading curves back from records, tables, differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bilevelax.experiments import _figures as figures
+from bilevelax.experiments._items import Records, Table
+from bilevelax.experiments._statistics import Interval, mean
+
+
+def curve(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
+    """(iterations, losses of shape (seeds, iterations)) after own adaptation."""
+    rows = records.where(kind="curve", **equal)
+    t = sorted({row["t"] for row in rows})
+    seeds = sorted({row["seed"] for row in rows})
+    value = {(row["seed"], row["t"]): row["own"] for row in rows}
+    return t, np.array([[value[seed, time] for time in t] for seed in seeds])
+
+
+def ends(records: Records, column: str, **equal: Any) -> np.ndarray:
+    """Losses of the last iterate, one for each seed: ``own`` or ``tight`` adaptation."""
+    if column == "tight":
+        return np.asarray(records.values("tight", kind="end", **equal))
+    return curve(records, **equal)[1][:, -1]
+
+
+def settings_of(records: Records, method: str) -> list[str]:
+    return records.distinct("setting", kind="curve", method=method, steps="paper")
+
+
+def difference(records: Records, column: str, one: dict[str, Any], other: dict[str, Any]) -> Interval:
+    """Loss of one minus loss of the other, paired by seed."""
+    return mean(ends(records, column, steps="paper", **one) - ends(records, column, steps="paper", **other))
+
+
+def source(records: Records) -> str:
+    return records.values("data", kind="end")[0]
+
+
+def draw_other(records: Records, panel: Any, method: str) -> None:
+    """The best constant or Adam variant, dashed."""
+    for row in records.where(kind="end", method=method, steps="other", seed=0):
+        t, losses = curve(records, method=method, setting=row["setting"], steps="other")
+        figures.band(panel, t, losses, method, f"{row['setting']}, {row['rule']}", color="0.35", linestyle="dashed")
+
+
+def ends_table(records: Records) -> Table:
+    rows = []
+    for row in records.where(kind="end", seed=0):
+        which = {name: row[name] for name in ("method", "setting", "steps")}
+        t, losses = curve(records, **which)
+        calls = mean([r["grad_g"] / t[-1] for r in records.where(kind="curve", t=t[-1], **which)])
+        tight = mean(ends(records, "tight", **which))
+        cells = (row["rule"], str(t[-1]), str(mean(losses[:, -1])), str(tight), f"{calls.value:.0f}")
+        rows.append((row["method"], row["setting"], *cells))
+    columns = (
+        "method",
+        "",
+        "steps",
+        "T",
+        "test loss, own adaptation",
+        "adapted until y*",
+        "lower gradients / iteration",
+    )
+    return Table("Test loss of the last iterate", columns, rows)
+
+
+def tuning_table(records: Records) -> Table:
+    """Validation losses of all step rules."""
+    rules = records.distinct("rule", kind="tuning")
+    rows = []
+    for method in records.distinct("method", kind="tuning"):
+        for setting in records.distinct("setting", kind="tuning", method=method):
+            found = {row["rule"]: row["loss"] for row in records.where(kind="tuning", method=method, setting=setting)}
+            cells = (found.get(rule, "-") for rule in rules)
+            rows.append((method, setting, *(f"{v:.3f}" if isinstance(v, float) else v for v in cells)))
+    return Table("Tuning: validation loss of every step rule, one seed", ("method", "", *rules), rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,6 @@ from bilevelax.applications._softmax import cross_entropy, everything
 from bilevelax.datasets import load_omniglot, load_tinyimagenet, meta_learning_arrays
 from bilevelax.errors import require_choice
 from bilevelax.estimate import Estimator
-from bilevelax.estimators.bsvrb import bsvrb
 from bilevelax.estimators.dl_sgd import dl_sgd
 from bilevelax.estimators.maml import maml
 from bilevelax.estimators.rt_mlmc import rt_mlmc
@@ -88,10 +88,14 @@ def load(dataset: str = "auto", small: bool = False) -> Data:
 
 
 class Adaptation(NamedTuple):
-    """How y is found for scoring: ``adapt(key, problem, x, task, *settings)``; the settings are traced."""
+    """How y is found for scoring: ``adapt(key, problem, x, task, *settings)``; the settings are traced.
+
+    Losses are means over ``draws`` of it, where it is random.
+    """
 
     adapt: Callable[..., Y]
     settings: tuple[Any, ...] = ()
+    draws: int = 1
 
 
 def tight(key: Key, problem: Problem, x: X, i: Any) -> Y:
@@ -108,8 +112,16 @@ def by_epochs(key: Key, problem: Problem, x: X, i: Any, K: Any) -> Y:
 
 def by_steps(key: Key, problem: Problem, x: X, i: Any, m: Any, gamma: Any) -> Y:
     """As m-step MAML adapts in training."""
-    problem = problem.averaged(IMAGES)
+    return _steps(problem.averaged(IMAGES), key, x, i, m, gamma)
 
+
+def by_whole_steps(key: Key, problem: Problem, x: X, i: Any, m: Any, gamma: Any) -> Y:
+    """The steps of MAML on all training images of the task."""
+    whole = dataclasses.replace(problem, sample_conditional=lambda key, xi, data: everything(data, xi))
+    return _steps(whole, key, x, i, m, gamma)
+
+
+def _steps(problem: Problem, key: Key, x: X, i: Any, m: Any, gamma: Any) -> Y:
     def step(j: Any, y: Y) -> Y:
         return trees.add_scale(y, -gamma, problem.grad_g(x, y, problem.conditional(random.fold_in(key, j), i), i))
 
@@ -126,41 +138,42 @@ class Method(NamedTuple):
     setting: str
     estimator: Estimator
     adaptation: Adaptation
+    whole: Adaptation | None = None  # the same on all images, where it is not until y*
 
 
+@functools.cache
 def dl(K: int) -> Method:
     estimator = dl_sgd(K, inverse=neumann(N=TERMS, scale=1.0), batch=IMAGES)
     return Method("DL-SGD", f"K = {K}", minibatch(estimator, TASKS, "loop"), Adaptation(by_epochs, (K,)))
 
 
+@functools.cache
 def rt(K: int) -> Method:
     estimator = rt_mlmc(K, inverse=neumann(N=TERMS, scale=1.0), batch=IMAGES)
     return Method("RT-MLMC", f"K = {K}", minibatch(estimator, TASKS, "loop"), Adaptation(by_epochs, (K,)))
 
 
+@functools.cache
 def steps(m: int, gamma: float) -> Method:
     estimator = minibatch(maml(m, gamma, batch=IMAGES), TASKS)
-    return Method(
-        "MAML" if m == 1 else "m-step MAML", f"m = {m}, gamma = {gamma:g}", estimator, Adaptation(by_steps, (m, gamma))
-    )
+    name, setting = "MAML" if m == 1 else "m-step MAML", f"m = {m}, gamma = {gamma:g}"
+    ways = Adaptation(by_steps, (m, gamma), draws=16), Adaptation(by_whole_steps, (m, gamma))
+    return Method(name, setting, estimator, *ways)
 
 
-def bsvrb_v2() -> Method:
-    return Method("BSVRB", "v2", bsvrb(2, blocks=TASKS, batch=IMAGES), UNTIL_Y_STAR)
-
-
-@partial(jax.jit, static_argnames="adaptation")
-def _loss(problem: Problem, x: X, key: Key, settings: Any, adaptation: Any) -> jax.Array:
+@partial(jax.jit, static_argnames=("adapt", "draws"))
+def _loss(problem: Problem, x: X, key: Key, settings: Any, adapt: Any, draws: int) -> jax.Array:
     def one(i: jax.Array) -> jax.Array:
-        y = adaptation(key, problem, x, i, *settings)
-        return cross_entropy(y, everything(problem.data, i).test)
+        test = everything(problem.data, i).test
+        keys = jax.vmap(lambda j: random.fold_in(key, j))(jnp.arange(draws))
+        return jnp.mean(lax.map(lambda key: cross_entropy(adapt(key, problem, x, i, *settings), test), keys))
 
     return jnp.mean(lax.map(one, jnp.arange(problem.n_contexts, dtype=jnp.int32)))
 
 
 def losses(problem: Problem, xs: Sequence[X], keys: Key, how: Adaptation) -> np.ndarray:
     """Mean loss over tasks of each x, adapted with its own key and scored on all images that f sees."""
-    found = [_loss(problem, x, key, how.settings, how.adapt) for x, key in zip(xs, keys, strict=True)]
+    found = [_loss(problem, x, key, how.settings, how.adapt, how.draws) for x, key in zip(xs, keys, strict=True)]
     return np.asarray(jnp.stack(found), np.float64)
 
 
@@ -183,7 +196,8 @@ def tuning_rows(method: Method, trials: Sequence[training.Trial]) -> list[Row]:
 def curve_rows(
     data: Data, method: Method, rule: training.Rule, *, seeds: int, checkpoints: tuple[int, ...], steps_of: str
 ) -> list[Row]:
-    """Test losses of a method: ``own`` after its own adaptation at every checkpoint, ``tight`` until y* at the end.
+    """Test losses of a method: ``own`` after its own adaptation at every checkpoint, ``tight`` until y* at the end,
+    and ``whole`` after MAML's steps on all images.
 
     ``steps_of`` is ``paper`` for the paper's step rule and ``other`` for the best constant or Adam.
     """
@@ -196,8 +210,9 @@ def curve_rows(
         for j, t in enumerate(checkpoints):
             calls = {name: int(a[j]) for name, a in curve.cost.asdict().items()}
             rows.append({"kind": "curve", **columns, "seed": seed, "t": t, "own": _number(own[j]), **calls})
-        end = losses(data.test, xs[-1:], [key], UNTIL_Y_STAR)[0]
-        rows.append({"kind": "end", **columns, "seed": seed, "tight": _number(end), "data": data.source})
+        ends = {"tight": UNTIL_Y_STAR} | ({"whole": method.whole} if method.whole else {})
+        last = {name: _number(losses(data.test, xs[-1:], [key], how)[0]) for name, how in ends.items()}
+        rows.append({"kind": "end", **columns, "seed": seed, **last, "data": data.source})
     return rows
 
 

@@ -21,9 +21,9 @@ def curve(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
 
 
 def ends(records: Records, column: str, **equal: Any) -> np.ndarray:
-    """Losses of the last iterate, one for each seed: ``own`` or ``tight`` adaptation."""
-    if column == "tight":
-        return np.asarray(records.values("tight", kind="end", **equal))
+    """Losses of the last iterate, one for each seed: ``own``, ``tight`` or ``whole`` adaptation."""
+    if column != "own":
+        return np.asarray(records.values(column, kind="end", **equal))
     return curve(records, **equal)[1][:, -1]
 
 
@@ -54,7 +54,8 @@ def ends_table(records: Records) -> Table:
         t, losses = curve(records, **which)
         calls = mean([r["grad_g"] / t[-1] for r in records.where(kind="curve", t=t[-1], **which)])
         tight = mean(ends(records, "tight", **which))
-        cells = (row["rule"], str(t[-1]), str(mean(losses[:, -1])), str(tight), f"{calls.value:.0f}")
+        whole = str(mean(ends(records, "whole", **which))) if "whole" in row else "-"
+        cells = (row["rule"], str(t[-1]), str(mean(losses[:, -1])), str(tight), whole, f"{calls.value:.0f}")
         rows.append((row["method"], row["setting"], *cells))
     columns = (
         "method",
@@ -62,7 +63,8 @@ def ends_table(records: Records) -> Table:
         "steps",
         "T",
         "test loss, own adaptation",
-        "adapted until y*",
+        "until y*",
+        "own steps, all images",
         "lower gradients / iteration",
     )
     return Table("Test loss of the last iterate", columns, rows)

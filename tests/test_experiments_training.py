@@ -1,0 +1,133 @@
+"""The shared pieces of the training experiments: step rules, lanes, adaptation, and the newsvendor in the variable u."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import random
+
+import bilevelax as bx
+from bilevelax.applications import _formulations
+from bilevelax.applications._softmax import adapted_scores
+from bilevelax.estimators.maml import adapt
+from bilevelax.experiments import _meta as meta
+from bilevelax.experiments import _newsvendors as newsvendors
+from bilevelax.experiments import _training as training
+from bilevelax.experiments._trajectories import seed_keys
+
+
+@pytest.fixture(scope="module", autouse=True)
+def standard_promotion():
+    """As a user would run them."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+RULES = {
+    training.Rule("paper", 0.1, 3): optax.sgd(bx.sqrt_then_linear(3, 0.1)),
+    training.Rule("constant", 0.05): optax.sgd(0.05),
+    training.Rule("adam", 0.02): optax.adam(0.02),
+}
+
+
+def test_a_rule_in_numbers_is_the_optimizer_of_minimize(quadratic, x):
+    estimator = bx.rt_mlmc(2)
+    key = seed_keys(2, training.ROLE_RUN)[1]
+    for rule, optimizer in RULES.items():
+        curve = training.train(quadratic, x, estimator, rule, seed=1, checkpoints=(0, 2, 5))
+        run = bx.minimize(quadratic, estimator, optimizer, x, key=key, T=5, every=5)
+        np.testing.assert_allclose(curve.x[0], x)
+        np.testing.assert_allclose(curve.x[-1], run.x, rtol=1e-12)
+        assert {name: int(a[-1]) for name, a in curve.cost.asdict().items()} == run.cost.asdict()
+    assert training.run_one._cache_size() == 1, "one program serves every rule"
+
+
+def test_a_diverging_rule_is_never_the_best(quadratic, x):
+    rules = [training.Rule("constant", 1e200), *RULES]
+    loss = lambda xs: np.array([float(jnp.sum(x**2)) for x in xs])
+    with np.errstate(all="ignore"):
+        trials = training.tune(quadratic, x, bx.rt_mlmc(2), rules, loss, checkpoints=(0, 2, 5))
+    assert trials[0].loss == np.inf and all(np.isfinite(trial.loss) for trial in trials[1:])
+    assert training.best(trials, ("constant",)) == training.Rule("constant", 0.05)
+    assert training.checkpoints_of(100, 4) == (0, 6, 25, 56, 100)
+
+
+def test_scores_are_those_of_the_application_and_of_maml():
+    data = meta.load("synthetic", small=True)
+    x = jax.tree.map(lambda a: a + 0.1 * random.normal(random.key(0), a.shape), data.x1)
+    exact = adapted_scores(data.test, x).loss.mean()
+    found = meta.losses(data.test, [x], [random.key(1)], meta.UNTIL_Y_STAR)
+    np.testing.assert_allclose(found[0], exact, rtol=1e-6)
+    how = meta.steps(3, 0.05).adaptation
+    assert how.settings == (3, 0.05)
+    y = adapt(random.key(2), data.test.averaged(meta.IMAGES), x, jnp.int32(1), *how.settings)
+    again = how.adapt(random.key(2), data.test, x, jnp.int32(1), *how.settings)
+    np.testing.assert_allclose(again["W"], y["W"], rtol=1e-12)
+
+
+def test_tuning_and_test_images_are_never_trained_on():
+    data = meta.load("synthetic", small=True)
+    rows = lambda rows: {tuple(row) for row in np.asarray(rows.features).reshape(-1, rows.features.shape[-1])}
+    parts = [rows(data.fit.data.train), *(rows(p.data.test) for p in (data.fit, data.validate, data.test))]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 4 * 3 * 20
+    for problem in (data.validate, data.test):
+        assert rows(problem.data.train) == parts[0]
+
+
+WIDTHS, D = (4,), 3
+
+
+@pytest.fixture(scope="module")
+def season():
+    return newsvendors.season(0, WIDTHS, d=D, M=4, m=5, points=10)
+
+
+def test_the_variable_u_leaves_the_newsvendor_as_it_is(season):
+    lam, u = 0.7, jnp.array([0.3, -0.2, 0.5])
+    book = season.book._replace(lam=jnp.asarray(lam))
+    problem = dataclasses.replace(newsvendors.template(WIDTHS, D, False), data=book)
+    xi = problem.context(random.key(3))
+    rule = newsvendors.static_part(WIDTHS, D)
+    cost = lambda x, value, eta: newsvendors.smooth_loss(
+        newsvendors.eqx.combine(x, rule)(value), eta, newsvendors.H, newsvendors.B, newsvendors.SMOOTHING
+    )
+    plain = _formulations.wdro_si(cost, book.contexts, book.demands, lam, danskin=True)
+    there = plain.nth_context(xi.row)
+    y = xi.value + u / (2 * lam)
+    args = season.x1, y, xi.eta, there
+    np.testing.assert_allclose(problem.f(season.x1, u, xi.eta, xi), plain.f(*args), rtol=1e-12)
+    np.testing.assert_allclose(problem.g(season.x1, u, xi.eta, xi), 2 * lam * plain.g(*args), rtol=1e-12)
+
+
+def test_lanes_are_separate_runs(season):
+    problem = dataclasses.replace(newsvendors.template(WIDTHS, D, False), data=season.book)
+    settings = [(2, 1.0, training.Rule("paper", 0.01, 2)), (5, 0.1, training.Rule("adam", 0.01))]
+    gaps = training.gaps_of((1, 3))
+    estimator = newsvendors.by_levels("RT-MLMC", 2)
+    together = newsvendors.run_lanes(problem, season.x1, random.key(0), newsvendors.lanes_of(settings), gaps, estimator)
+    for i, (m, lam, rule) in enumerate(settings):
+        book = season.book._replace(m=jnp.int32(m), lam=jnp.asarray(lam))
+        alone = training.run_one(
+            dataclasses.replace(problem, data=book), season.x1, random.key(0), rule.numbers(), gaps, estimator=estimator
+        )
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone.x), strict=True):
+            np.testing.assert_allclose(a[i], b, rtol=1e-9, atol=1e-12)
+
+
+def test_demands_beyond_m_are_never_drawn(season):
+    problem = newsvendors.template(WIDTHS, D, True)
+    marked = season.book._replace(m=jnp.int32(2), demands=season.book.demands.at[:, 2:].set(jnp.nan))
+    problem = dataclasses.replace(problem, data=marked)
+    contexts = jax.vmap(problem.context)(random.split(random.key(0), 200))
+    assert bool(jnp.all(jnp.isfinite(contexts.eta)))
+    xi = jax.tree.map(lambda a: a[0], contexts)
+    assert problem.conditional(random.key(9), xi) == xi.eta  # the adversary of WDRO sees it
+
+
+def test_a_rule_that_is_not_finite_has_infinite_cost(season):
+    xs = jax.tree.map(lambda a: jnp.stack([a, a * jnp.nan]), season.x1)
+    found = newsvendors.costs(xs, season.test, WIDTHS, D)
+    assert np.isfinite(found[0]) and found[1] == np.inf

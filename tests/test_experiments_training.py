@@ -1,4 +1,4 @@
-"""The shared pieces of the training experiments: step rules, lanes, adaptation, and the newsvendor in the variable u."""
+"""Shared pieces of the training experiments: step rules, lanes, adaptation, and the newsvendor in the variable u."""
 
 import dataclasses
 

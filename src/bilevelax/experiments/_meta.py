@@ -83,8 +83,8 @@ def load(dataset: str = "auto", small: bool = False) -> Data:
     upper = max(1, round((n - validation) / 6))
     lower = train[:, :, : n - upper - validation]
     parts = (train[:, :, n - upper - validation : n - validation], train[:, :, n - validation :], test)
-    apps = [meta_learning.make(lower, part, lam=LAM, norm=NORM, batch=1) for part in parts]
-    return Data(*(app.problem for app in apps), apps[0].x1, source)
+    fit, validate, scored = (meta_learning.make(lower, part, lam=LAM, norm=NORM, batch=1) for part in parts)
+    return Data(fit.problem, validate.problem, scored.problem, fit.x1, source)
 
 
 class Adaptation(NamedTuple):

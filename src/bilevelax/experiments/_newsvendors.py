@@ -113,18 +113,21 @@ def season(seed: int, widths: tuple[int, ...], *, d: int, M: int, m: int, points
 
 
 def estimators(K: int, inner_rate: float, T_in: int) -> dict[str, Estimator]:
-    """Danskin's gradient for all: f has no slope in u at the adversary's best answer."""
+    """The three formulations, with as many pairs of a context and a demand in an iteration.
+
+    Danskin's gradient for all: f has no slope in u at the adversary's best answer.
+    """
     adam = optax.adam(optax.linear_schedule(inner_rate, 0.0, T_in))
     single = {
-        "ERM": dl_sgd(1, lower=frozen(), inverse=none(), batch=DEMANDS),
+        "ERM": dl_sgd(1, lower=frozen(), inverse=none()),
         "WDRO": dl_sgd(1, lower=optax_steps(adam, T_in), inverse=none()),
-        "WDRO-SI": rt_mlmc(K, inverse=none(), batch=DEMANDS),
+        "WDRO-SI": rt_mlmc(K, inverse=none()),
     }
-    sizes = {"WDRO": CONTEXTS * DEMANDS}  # its contexts are pairs: as many demands per iteration as the others
-    return {name: minibatch(one, sizes.get(name, CONTEXTS)) for name, one in single.items()}
+    return {name: minibatch(one, CONTEXTS * DEMANDS) for name, one in single.items()}
 
 
 def by_levels(name: str, K: int) -> Estimator:
+    """DL-SGD or RT-MLMC for WDRO-SI, with fewer contexts and more demands of each."""
     factory = {"DL-SGD": dl_sgd, "RT-MLMC": rt_mlmc}[name]
     return minibatch(factory(K, inverse=none(), batch=DEMANDS), CONTEXTS)
 

@@ -103,7 +103,8 @@ def train(problem: Problem, x1: X, estimator: Estimator, rule: Rule, *, seed: in
 
 def unstack(xs: X) -> list[X]:
     """The list of x of a stack."""
-    return [jax.tree.map(lambda a: a[i], xs) for i in range(len(jax.tree.leaves(xs)[0]))]
+    leaves, structure = jax.tree.flatten(xs)
+    return [jax.tree.unflatten(structure, row) for row in zip(*leaves, strict=True)]
 
 
 class Trial(NamedTuple):

@@ -154,18 +154,24 @@ def render(records: Records, out: Path) -> Rendered:
             style = "solid" if which["steps"] == "paper" else "dashed"
             losses = table_of(records, "loss", **which)
             figures.band(panel, x, losses, which["method"], label, linestyle=style)
-        panel.legend(frameon=False)
+        figures.legend(panel)
     axes[0].set(xlabel="upper iterations", ylabel="test loss, adapted until y*", title="by iterations")
     axes[1].set(xlabel="seconds (compilation apart)", title="by time")
     data = records.distinct("data", kind="curve")[0]
     caption = (
-        f"RT-MLMC (K = {records.settings['K']}) and BSVRB v2 on {data}, features of length {meta.NORM:g}; 95 % bands over "
-        f"{records.settings['seeds']} seeds. Right: BSVRB runs {records.settings['longer']} times as many iterations. "
-        "The paper prints no numbers for this figure."
+        f"RT-MLMC (K = {records.settings['K']}) and BSVRB v2 on {data}, features of length {meta.NORM:g}; 95 % bands "
+        f"over {records.settings['seeds']} seeds. Right: BSVRB runs {records.settings['longer']} times as many "
+        "iterations. The paper prints no numbers for this figure."
     )
     rows = [
-        (label, which.get("setting", f"K = {records.settings['K']}"), str(which["T"]), last_rule(records, which))
-        + (str(mean(table_of(records, "loss", **which)[:, -1])), f"{seconds(records, which):.2g}")
+        (
+            label,
+            which.get("setting", f"K = {records.settings['K']}"),
+            str(which["T"]),
+            last_rule(records, which),
+            str(mean(table_of(records, "loss", **which)[:, -1])),
+            f"{seconds(records, which):.2g}",
+        )
         for longer in (False, True)
         for label, which in runs(records, longer).items()
         if longer is False or which["method"] == "BSVRB"
@@ -211,8 +217,8 @@ def claims(records: Records) -> list[Claim]:
             f"constant or Adam: {gaps[1]}",
             seeds,
             Claim.judge(gaps[0].high < 0 and gaps[1].high < 0, gaps[0].high < 0 or gaps[1].high < 0),
-            "The same tasks and images per iteration, the same step rules tried; BSVRB also got the better of two settings "
-            "of its trackers.",
+            "The same tasks and images per iteration, the same step rules tried; BSVRB also got the better of two "
+            "settings of its trackers.",
         ),
         Claim(
             "RT-MLMC beats BSVRB v2 by time",
@@ -220,7 +226,7 @@ def claims(records: Records) -> list[Claim]:
             f"the same after {budget:.2g} s: {timed[0]}; with the best constant or Adam: {timed[1]}",
             seeds,
             Claim.judge(timed[0].high < 0 and timed[1].high < 0, timed[0].high < 0 or timed[1].high < 0),
-            f"An iteration of RT-MLMC takes {each:.3g} times as long here, where there are few tasks; see the item tasks for "
-            "many of them.",
+            f"An iteration of RT-MLMC takes {each:.3g} times as long here, where there are few tasks; see the item "
+            "tasks for many of them.",
         ),
     ]

@@ -33,7 +33,7 @@ PAPER = {
 def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
     @functools.cache
     def load() -> tuple[Application, None, str]:
-        given = {name: tuple(v) if isinstance(v, list) else v for name, v in settings["problem"].items()}
+        given: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in settings["problem"].items()}
         app = wdro_si.make(lam=1.0, danskin=False, **given)
         d = given.get("d", 100)
         return app, None, f"synthetic newsvendor, contexts in R^{d}, lam = 1, Neumann series"

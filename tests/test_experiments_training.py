@@ -16,6 +16,7 @@ from bilevelax.estimators.maml import adapt
 from bilevelax.experiments import _meta as meta
 from bilevelax.experiments import _newsvendors as newsvendors
 from bilevelax.experiments import _training as training
+from bilevelax.experiments import catalogue
 from bilevelax.experiments._trajectories import seed_keys
 
 
@@ -24,6 +25,15 @@ def standard_promotion():
     """As a user would run them."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
+
+
+def test_settings_can_be_given_by_name():
+    config = catalogue.load("fig1")
+    assert config.settings("quick", 3, {"dataset": "omniglot"})["dataset"] == "omniglot"
+    with pytest.raises(ValueError, match=r"This item has no setting .data.\. It has: seeds, dataset"):
+        config.settings("quick", None, {"data": "omniglot"})
+    with pytest.raises(ValueError, match="`dataset` of the meta-learning experiments must be one of 'auto'"):
+        meta.load("mnist")
 
 
 RULES = {

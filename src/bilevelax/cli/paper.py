@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from bilevelax.cli.settings import parse
 from bilevelax.experiments import _page, catalogue
 from bilevelax.experiments._items import Table
 from bilevelax.experiments._run import Shown, render_item, run_item
@@ -21,6 +22,9 @@ def paper(
     list_items: Annotated[bool, typer.Option("--list", help="Show the items and how long they take.")] = False,
     scale: Annotated[str, typer.Option(help="smoke (seconds), quick (minutes) or full (the claims).")] = "quick",
     seeds: Annotated[int | None, typer.Option(help="Number of seeds; by default the scale's own.")] = None,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", help="Another value of a setting: --set dataset=omniglot.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of records and figures; by default runs/paper-SCALE, or results/paper to render."),
@@ -46,7 +50,10 @@ def paper(
         items = [render_item(name, out=folder) for name in names]
     else:
         folder = out or Path("runs") / f"paper-{scale}"
-        items = [run_item(name, scale=scale, seeds=seeds, out=folder, report=typer.echo) for name in names]
+        chosen = parse(given or [])
+        items = [
+            run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=typer.echo) for name in names
+        ]
     for shown in items:
         display(shown)
     if render and item in (None, "all"):

@@ -21,10 +21,14 @@ class Config(NamedTuple):
     duration: str  # of scale full, on 2 cores
     scales: Mapping[str, Mapping[str, Any]]  # scale -> settings; ``seeds`` is one of them
 
-    def settings(self, scale: str, seeds: int | None) -> dict[str, Any]:
-        """The settings of a scale, with the number of seeds that was asked for."""
+    def settings(self, scale: str, seeds: int | None, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The settings of a scale, with the number of seeds and the other settings that were asked for."""
         require_choice("--scale", "bilevelax paper", scale, SCALES)
         chosen = dict(self.scales[scale])
+        for name, value in (given or {}).items():
+            if name not in chosen:
+                raise ValueError(f"This item has no setting {name!r}. It has: {', '.join(chosen)}.")
+            chosen[name] = value
         if seeds is not None:
             require_integer("--seeds", "bilevelax paper", seeds, 1)
             chosen["seeds"] = seeds

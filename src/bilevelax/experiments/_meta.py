@@ -102,7 +102,7 @@ def tight(key: Key, problem: Problem, x: X, i: Any) -> Y:
     """y* on all training images of the task, to a gradient 7e-5 of the first: the same for all methods."""
     eta = everything(problem.data, i)
     average = of_stack(problem, x, i, jax.tree.map(lambda a: a[None], eta), jnp.ones(1), 1)
-    return newton_solver()(average, problem.start(x, i)).y
+    return newton_solver()(average, problem.start(x, i), None).y
 
 
 def by_epochs(key: Key, problem: Problem, x: X, i: Any, K: Any) -> Y:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bilevelax.experiments import _records, catalogue
 from bilevelax.experiments._items import Claim, Records, Rendered
@@ -20,11 +20,17 @@ class Shown(NamedTuple):
 
 
 def run_item(
-    name: str, *, scale: str, seeds: int | None, out: Path, report: Callable[[str], None] = lambda line: None
+    name: str,
+    *,
+    scale: str,
+    seeds: int | None,
+    out: Path,
+    given: Mapping[str, Any] | None = None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Shown:
     """Run what is not finished yet of an item, in the folder ``out / name``, and render it there."""
     module = catalogue.module(name)
-    settings = module.CONFIG.settings(scale, seeds)
+    settings = module.CONFIG.settings(scale, seeds, given)
     _records.collect(name, out / name, scale, settings, module.run(settings, settings["seeds"]), report)
     return render_item(name, out=out)
 

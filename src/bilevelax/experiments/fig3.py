@@ -202,6 +202,12 @@ def chosen(records: Records, method: str, decision: str, m: int, grid: list[floa
     return np.array([best(seed)["test"] for seed in sorted({row["seed"] for row in rows})])
 
 
+def constants(records: Records) -> np.ndarray:
+    """Test cost of the best constant order, one for each seed."""
+    m = max(records.settings["m"])
+    return np.asarray(records.values("constant", kind="compare", method="ERM", decision="network", m=m))
+
+
 def grids(records: Records) -> dict[str, list[float]]:
     printed = records.settings["lam"]
     return {"paper's lambdas": printed, "wider grid": [*records.settings["wide"], *printed]}
@@ -256,7 +262,7 @@ def draw_by_m(records: Records, panel: Any) -> None:
         ms, [oracle_cost(newsvendors.H, newsvendors.B)] * len(ms), color="0.5", linestyle="dashdot", label="oracle"
     )
     panel.set(xlabel="demands per context, m", ylabel="test cost", title="formulations", xticks=ms)
-    figures.legend(panel, room=0.45, ncols=2, fontsize=6)
+    figures.legend(panel, room=0.8, fontsize=6)
 
 
 def by_m_table(records: Records) -> Table:
@@ -315,9 +321,9 @@ def against(records: Records, other: str) -> Claim:
         f"WDRO-SI minus {other} at m = {m}: " + ", ".join(f"{label}: {gap}" for label, gap in gaps.items()),
         records.settings["seeds"],
         Claim.judge(printed.high < 0, wide.high < 0),
-        "On the paper's grid the adversary is too weak to change the rule. The best constant order costs "
-        f"{constant:.3g}: {records.settings['M']} contexts are few for a rule in {records.settings['d']} dimensions, "
-        "whatever the method.",
+        "On the paper's grid the adversary is too weak to change the rule. With the steps that validate best, of all "
+        f"kinds, every method costs about as much as the best constant order, {constant:.3g}: {records.settings['M']} "
+        f"contexts are few for a rule in {records.settings['d']} dimensions.",
     )
 
 
@@ -331,6 +337,9 @@ def claims(records: Records) -> list[Claim]:
     rules = {
         name: mean(chosen(records, name, "network", most, printed) - chosen(records, name, "affine", most, printed))
         for name in ("WDRO-SI", "ERM")
+    }
+    flat = {
+        name: mean(chosen(records, name, "network", most, printed) - constants(records)) for name in ("WDRO-SI", "ERM")
     }
     return [
         larger_K(records, "DL-SGD"),
@@ -348,9 +357,12 @@ def claims(records: Records) -> list[Claim]:
         Claim(
             "Network rules beat affine ones",
             "allowed by the method, not measured",
-            f"network minus affine at m = {most}: WDRO-SI {rules['WDRO-SI']}, ERM {rules['ERM']}",
+            f"network minus affine at m = {most}: WDRO-SI {rules['WDRO-SI']}, ERM {rules['ERM']}; network minus the best "
+            f"constant order, which is affine too: WDRO-SI {flat['WDRO-SI']}, ERM {flat['ERM']}",
             s["seeds"],
-            Claim.judge(rules["WDRO-SI"].high < 0, rules["WDRO-SI"].value < 0),
-            "Trained alike, steps tuned for each.",
+            Claim.judge(max(rules["WDRO-SI"].high, flat["WDRO-SI"].high) < 0),
+            "Affine rules trained alike, steps tuned for each, end far above the best constant order, which is one of "
+            f"them: they are not solved in {s['T']} iterations on unscaled contexts, so beating them shows nothing "
+            "about the class. Against the constant order networks gain nothing.",
         ),
     ]

@@ -357,8 +357,8 @@ def claims(records: Records) -> list[Claim]:
         Claim(
             "Network rules beat affine ones",
             "allowed by the method, not measured",
-            f"network minus affine at m = {most}: WDRO-SI {rules['WDRO-SI']}, ERM {rules['ERM']}; network minus the best "
-            f"constant order, which is affine too: WDRO-SI {flat['WDRO-SI']}, ERM {flat['ERM']}",
+            f"network minus affine at m = {most}: WDRO-SI {rules['WDRO-SI']}, ERM {rules['ERM']}; network minus the "
+            f"best constant order, which is affine too: WDRO-SI {flat['WDRO-SI']}, ERM {flat['ERM']}",
             s["seeds"],
             Claim.judge(max(rules["WDRO-SI"].high, flat["WDRO-SI"].high) < 0),
             "Affine rules trained alike, steps tuned for each, end far above the best constant order, which is one of "

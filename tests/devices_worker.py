@@ -76,8 +76,8 @@ def eight(folder):
             "error": max(float(jnp.max(jnp.abs(each.x - one.x))) for each in many),
             "size": float(jnp.max(jnp.abs(one.x))),
             "cost": [each.cost == one.cost for each in many],
-            "rows": [[row.get("level", 0), row["norm"]] for row in many[0].history[1:]],
-            "rows of one": [[row.get("level", 0), row["norm"]] for row in one.history[1:]],
+            "rows": [[row.get("level", 0), row.get("level_1", 0), row["norm"]] for row in many[0].history[1:]],
+            "rows of one": [[row.get("level", 0), row.get("level_1", 0), row["norm"]] for row in one.history[1:]],
         }
         if len(sizes) > 1:
             found[name]["same bits"] = bool((many[0].x == many[1].x).all() and (many[0].x_hat == many[1].x_hat).all())

@@ -15,7 +15,7 @@ LAYERS = [
     {"checkpoint", "fingerprint", "journal", "run_folder", "signals"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "clients", "respond"},
-    {"estimators", "minibatch", "devices", "warm_start", "testing"},
+    {"estimators", "minibatch", "devices", "steps", "warm_start", "testing"},
     {"diagnostics"},
     {"outer"},
     {"sweep"},
@@ -70,6 +70,7 @@ CORE = [
     "sample_average",
     "draws",
     "minibatch",
+    "steps",
     "outer",
     "respond",
 ]

@@ -93,10 +93,12 @@ def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
             stacked = _estimates(batch, dealt.known, keys[0], jax.tree.map(lambda a: a[0], levels), problem, x)
             total = lambda a: lax.psum(jnp.sum(a, axis=0, dtype=a.dtype), axis)
             mean = lambda a: total(a.astype(jnp.result_type(float)) if _counts(a) else a) / batch.m
+            drawn = stacked.aux.get("level")
+            kept = {} if drawn is None else {"levels": lax.all_gather(drawn, axis, tiled=True)}
             return Estimate(
                 grad=jax.tree.map(mean, stacked.grad),
                 cost=jax.tree.map(lambda a: total(jnp.asarray(a)), stacked.cost),
-                aux=jax.tree.map(mean, stacked.aux),
+                aux={**jax.tree.map(mean, stacked.aux), **kept},
             )
 
         together = jax.shard_map(

@@ -1,6 +1,7 @@
 """Saved runs: the same bits after a stop, and one sentence for everything that can be wrong with a folder."""
 
 import dataclasses
+import gc
 import json
 import os
 import resource
@@ -20,6 +21,17 @@ import bilevelax as bx
 from bilevelax import checkpoint as checkpoint_file
 from bilevelax import fingerprint, outer
 from bilevelax.run_folder import RunFolder, runs_in, status_of
+
+# orbax drops futures of reads and writes that failed, which Python reports when it collects them
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """What a failed read or write leaves behind is collected within its own test."""
+    yield
+    gc.collect()
+
 
 X1 = jnp.arange(3.0)
 CENTRE = jnp.ones(3)

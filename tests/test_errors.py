@@ -11,6 +11,7 @@ import pytest
 from jax import random
 
 import bilevelax as bx
+from bilevelax.testing import check_problem
 
 GOOD = {
     "f": lambda x, y, eta, xi: jnp.sum(y**2) + jnp.sum(x**2),
@@ -165,4 +166,4 @@ def test_check_problem_on_a_replaced_sampler(quadratic, x, key):
     state = itertools.count()
     broken = dataclasses.replace(quadratic, sample_context=lambda key, data: jnp.full(2, float(next(state))))
     with pytest.raises(AssertionError, match="sample_context gave two different xi for one key"):
-        bx.testing.check_problem(broken, x, key=key)
+        check_problem(broken, x, key=key)

@@ -157,7 +157,8 @@ def load_run(folder: str | Path, like: X | None) -> tuple[dict[str, PyTree], lis
     for name in ("manifest.json", "arrays.npz", "history.jsonl"):
         if not (folder / name).is_file():
             raise ValueError(
-                f"`folder` of Result.load must hold a saved run. Got {str(folder)!r}, which has no {name}."
+                f"`folder` of Result.load must hold a saved run. Got {str(folder)!r}, which has no {name}; "
+                "Result.save writes it."
             )
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     rows = [json.loads(line) for line in (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -27,7 +27,7 @@ class RunFolder:
         except OSError as error:
             raise ValueError(
                 f"`folder` of Checkpoint must be a folder that can be written. Got {str(self.folder)!r} "
-                f"({error.strerror})."
+                f"({error.strerror}); name another."
             ) from error
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -54,7 +54,9 @@ def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimato
         warm = dataclasses.replace(known.carrying(state), guess=guess)
         found, _ = estimator.estimate(key, warm, x, estimator.init(warm, x))
         if not found.visits:
-            raise ValueError("`estimator` of warm_started must solve the lower level: saa or antithetic_mlmc.")
+            raise ValueError(
+                "`estimator` of warm_started must solve the lower level: saa or antithetic_mlmc. This one does not."
+            )
         xis, ys = found.visits
         starts = jax.vmap(partial(known.start, x))(xis)
         return found._replace(visits=()), memory.learn(state, xis, ys, starts)

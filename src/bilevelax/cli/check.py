@@ -29,7 +29,8 @@ def load(target: str) -> Any:
     except ModuleNotFoundError as error:
         raise ValueError(f"There is no module {module!r} here ({error}). Run from the folder that holds it.") from error
     if not hasattr(found, attribute):
-        raise ValueError(f"Module {module!r} has no {attribute!r}.")
+        public = [name for name in vars(found) if not name.startswith("_")]
+        raise ValueError(f"Module {module!r} has no {attribute!r}. It has: {', '.join(public) or 'nothing'}.")
     value = getattr(found, attribute)
     return value() if callable(value) and not isinstance(value, Application | Estimator) else value
 
@@ -69,4 +70,7 @@ def check(
         else:
             typer.echo(f"{target}: the estimator keeps its contract on {on}.")
     else:
-        raise ValueError(f"{target} must be an Application or an Estimator. Got {type(value).__name__}.")
+        raise ValueError(
+            f"{target} must be an Application or an Estimator. Got {type(value).__name__}. "
+            "Build one with bilevelax.applications.Application or bilevelax.Estimator."
+        )

@@ -95,7 +95,9 @@ def load(folder: Path) -> tuple[Any, Any]:
 
     model, record = load_newsvendor(folder)
     if "schema" not in record:
-        raise ValueError(f"{folder} was not written by `bilevelax newsvendor fit`: it has no schema of the columns.")
+        raise ValueError(
+            f"{folder} was not written by `bilevelax newsvendor fit`: it has no schema of the columns. Fit again."
+        )
     return model, Schema(**record["schema"])
 
 
@@ -150,7 +152,7 @@ def order(
     rule, schema = load(model)
     table = read_table(file)
     if not len(table):
-        raise ValueError(f"{file} has no rows below its header.")
+        raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
     X, notes = schema.encode(table, file)
     orders = np.asarray(rule.predict(X)).reshape(len(X), -1)
     names = ["order"] if len(schema.targets) == 1 else [f"order_{name}" for name in schema.targets]

@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}.") from error
+        raise ValueError(f"{path} is not TOML: {error}. A sweep needs {EXAMPLE}.") from error
     tables = {name: given.pop(name, {}) for name in TABLES}
     grid = {name: value if isinstance(value, list) else [value] for name, value in _flat(tables["grid"]).items()}
     fixed = {**DEFAULTS, **given, **{f"{t}.{name}": v for t in ("app", "est") for name, v in tables[t].items()}}

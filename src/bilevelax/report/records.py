@@ -71,7 +71,8 @@ def _rows(path: Path) -> list[Row]:
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("t"), int | float):
             raise ValueError(
-                f"Line {number} of {path} must be a row of a history with a number `t`. Got {line[:60]!r}."
+                f"Line {number} of {path} must be a row of a history with a number `t`. Got {line[:60]!r}; "
+                "save the run again."
             )
         rows.append(row)
     if not rows:

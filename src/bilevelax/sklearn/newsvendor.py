@@ -132,7 +132,9 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
         if np.any(weights < 0) or not np.any(weights > 0):
-            raise ValueError(f"`sample_weight` of {OWNER} must be >= 0 and not all 0.")
+            raise ValueError(
+                f"`sample_weight` of {OWNER} must be >= 0 and not all 0. Got a least one of {weights.min():g}."
+            )
         self.move_scales_ = move_scales(self.perturb, X, names, dtypes)
         self._flat = y.ndim == 1
         y = np.asarray(y, np.float64).reshape(len(y), -1)

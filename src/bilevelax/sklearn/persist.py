@@ -60,7 +60,7 @@ def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any
     folder = Path(folder).expanduser()
     path = folder / "model.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is no saved model: it has no model.json.")
+        raise ValueError(f"{folder} is no saved model: it has no model.json; name the folder that holds one.")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -22,7 +22,7 @@ def read_table(path: str | Path) -> Any:
     pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
     path = Path(path).expanduser()
     if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
+        raise ValueError(f"There is no file {path}: check the path.")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             head = [line for _, line in zip(range(20), file, strict=False)]
@@ -163,7 +163,7 @@ def dates_of(table: Any, name: str, path: Any) -> Any:
     """The column as dates, or a sentence."""
     pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
     if name not in table.columns:
-        raise ValueError(f"{path} has no column {name!r}, which holds the dates.")
+        raise ValueError(f"{path} has no column {name!r}, which holds the dates: name it with --date.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it had to guess the format

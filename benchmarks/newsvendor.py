@@ -1,6 +1,6 @@
 """RobustNewsvendor on real demand: YAZ (seven dishes) and, with BILEVELAX_DATA, twenty bakery series.
 
-Protocol, fixed before the test rows were looked at:
+Protocol; the shifts were fixed before any shifted cost was computed:
 
 - YAZ split: first 75 % of the open days to train, the rest to test; backlog 3 and 9, holding 1; cost of
   a dish divided by its mean demand on all days, mean over the seven dishes. One fit for all dishes.

@@ -84,7 +84,7 @@ def test_evaluate_compares(trained):
     folder, _ = trained
     done = invoke("evaluate", folder / "model", folder / "past.csv", "--out", folder / "plot.png")
     assert done.exit_code == 0, done.output + repr(done.exception)
-    assert all(name in done.output for name in ("robust", "quantile", "forest", "boosted", "service level"))
+    assert all(name in done.output for name in ("robust", "quantile", "forest", "boosted", "service"))
     assert (folder / "plot.png").stat().st_size > 5000
 
 

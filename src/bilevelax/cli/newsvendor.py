@@ -184,7 +184,7 @@ def evaluate(
     say(*notes, *found)
     console().print(shown(comparison.table))
     say("relative: cost / mean demand; service: share of orders that cover demand; filled: share of demand met;")
-    say("difference: to the first row, with its 95 % paired bootstrap interval.")
+    say("worst: mean of the dearest tenth; diff: to the first row, with its 95 % paired bootstrap interval.")
     say(f"Plot: {plot_comparison(comparison, out)}")
 
 
@@ -193,14 +193,14 @@ HEADS = {  # columns of the table in a terminal
     "relative_cost": "relative",
     "service_level": "service",
     "fill_rate": "filled",
-    "worst_decile_cost": "worst 10 %",
-    "difference": "difference",
+    "worst_decile_cost": "worst",
+    "difference": "diff",
 }
 
 
 def shown(table: Any) -> Table:
     """The comparison as a table for a terminal of 80 columns."""
-    made = Table(title="Costs on the test rows", title_justify="left")
+    made = Table(title="Costs on the test rows", title_justify="left", box=None, padding=(0, 1))
     made.add_column("", no_wrap=True)
     for head in (*HEADS.values(), "95 %"):
         made.add_column(head, justify="right", no_wrap=True)

@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 from bilevelax.cli.settings import parse
 from bilevelax.experiments import _page, catalogue
 from bilevelax.experiments._items import Table
+from bilevelax.experiments._records import is_complete
 from bilevelax.experiments._run import Shown, render_item, run_item
 
 COMMITTED, PAGE = Path("results/paper"), Path("docs/reproduction.md")
@@ -63,12 +64,12 @@ def paper(
 
 
 def with_records(names: list[str], folder: Path) -> list[str]:
-    """The items that have records there; says which have none."""
-    there = [name for name in names if (folder / name / "manifest.json").is_file()]
+    """The items that have finished records there; says which have none."""
+    there = [name for name in names if is_complete(folder / name)]
     if not there:
         raise ValueError(f"There are no records in {folder}. Run from the repository's root folder, or give --out.")
     for name in sorted(set(names) - set(there)):
-        typer.echo(f"{name}: no records in {folder}, left out")
+        typer.echo(f"{name}: no finished records in {folder}, left out")
     return there
 
 

@@ -43,6 +43,12 @@ def _parse(line: str) -> Row | None:
         return None
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether the folder holds the records of a finished run."""
+    path = folder / MANIFEST
+    return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["complete"]
+
+
 def read(item: str, folder: Path) -> Records:
     """The records of a finished run of an item."""
     if not (folder / MANIFEST).is_file():

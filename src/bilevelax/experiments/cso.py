@@ -116,7 +116,7 @@ def render(records: Records, out: Path) -> Rendered:
         first, eps = found["MLMC"].calls(kind)[0].value, found["MLMC"].eps
         figures.reference(panel, eps, [first * (e / eps[0]) ** -4 for e in eps], "slope -4 (bound)")
         figures.ticks(panel, eps)
-        panel.legend(frameon=False)
+        panel.legend(frameon=False, loc="lower left")
     path = figures.save(figure, out, "cso")
     rows = [
         (method, f"{e:g}", str(T), str(xi), str(eta))
@@ -130,17 +130,19 @@ def render(records: Records, out: Path) -> Rendered:
 
 def claims(records: Records) -> list[Claim]:
     found = totals(records)
-    powers = {method: total.exponent("eta") for method, total in found.items()}
+    powers = {method: (total.exponent("eta"), total.exponent("xi")) for method, total in found.items()}
     last = {method: total.calls("eta")[-1].value for method, total in found.items()}
-    within = all(power.low >= -4.7 for power in powers.values())
+    within = all(xi.low >= -4.6 for _, xi in powers.values())
+    alike = abs(powers["RT-MLMC"][0].value - powers["MLMC"][0].value) <= 0.5
     return [
         Claim(
             "On a CSO the sample complexity of RT-MLMC matches that of MLMC methods, eps^-4",
             "-4, up to logarithms",
-            "; ".join(f"{method} {power}" for method, power in powers.items()),
+            "; ".join(f"{method}: eta {eta}, xi {xi}" for method, (eta, xi) in powers.items()),
             records.settings["seeds"],
-            Claim.judge(within and abs(powers["RT-MLMC"].value - powers["MLMC"].value) <= 0.7, within),
-            f"Samples of eta; at the smallest eps RT-MLMC takes {last['RT-MLMC'] / last['MLMC']:.2g} times those of "
-            f"MLMC, on sample means {last['RT-MLMC, sample means'] / last['MLMC']:.2g} times.",
+            Claim.judge(within and alike, within),
+            "Samples of eta are those of xi times about 2K, the logarithm. At the smallest eps RT-MLMC takes "
+            f"{last['RT-MLMC'] / last['MLMC']:.2g} times the samples of eta of MLMC, on sample means "
+            f"{last['RT-MLMC, sample means'] / last['MLMC']:.2g} times.",
         )
     ]

@@ -154,9 +154,10 @@ def render(records: Records, out: Path) -> Rendered:
             style = "solid" if which["steps"] == "paper" else "dashed"
             losses = table_of(records, "loss", **which)
             figures.band(panel, x, losses, which["method"], label, linestyle=style)
-        figures.legend(panel)
     axes[0].set(xlabel="upper iterations", ylabel="test loss, adapted until y*", title="by iterations")
     axes[1].set(xlabel="seconds (compilation apart)", title="by time")
+    for panel in axes:
+        figures.legend(panel)
     data = records.distinct("data", kind="curve")[0]
     caption = (
         f"RT-MLMC (K = {records.settings['K']}) and BSVRB v2 on {data}, features of length {meta.NORM:g}; 95 % bands "

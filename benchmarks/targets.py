@@ -22,7 +22,7 @@ from problems import client_tasks, leader_follower, meta, simulated_demand
 from rivals import jaxopt_average
 
 import bilevelax as bx
-from bilevelax import outer
+from bilevelax import steps
 from bilevelax.applications import Application
 from bilevelax.diagnostics.reference import context_number, count_contexts, exact_response, samples_of
 
@@ -85,14 +85,14 @@ class Compiled(NamedTuple):
     estimator: bx.Estimator
     optimizer: Any
 
-    def first(self, rate: float) -> outer.Carry:
-        carry = outer.initial_carry(self.regime.app.problem, self.estimator, self.optimizer, self.regime.app.x1)
+    def first(self, rate: float) -> steps.Carry:
+        carry = steps.initial_carry(self.regime.app.problem, self.estimator, self.optimizer, self.regime.app.x1)
         carry.opt_state.hyperparams["learning_rate"] = jnp.asarray(rate)
         return carry
 
-    def chunk(self, carry: outer.Carry, key: Any, n: int) -> Any:
+    def chunk(self, carry: steps.Carry, key: Any, n: int) -> Any:
         settings = {"estimator": self.estimator, "optimizer": self.optimizer, "every": EVERY}
-        return jax.block_until_ready(outer.chunk(self.regime.app.problem, carry, key, n, **settings))
+        return jax.block_until_ready(steps.chunk(self.regime.app.problem, carry, key, n, **settings))
 
     def run(self, rate: float, seed: int, seconds: float, judged: Any, done: Callable[[Look], bool]) -> list[Look]:
         carry, looks, taken, eta = self.first(rate), [], 0.0, 0

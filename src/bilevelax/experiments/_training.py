@@ -14,9 +14,9 @@ from jax import lax
 
 from bilevelax.estimate import Cost, Estimator
 from bilevelax.experiments._trajectories import seed_keys
-from bilevelax.outer import Carry, initial_carry, step
 from bilevelax.problem import Key, Problem, X
 from bilevelax.schedules import sqrt_then_linear_size
+from bilevelax.steps import Carry, initial_carry, step
 
 ROLE_RUN, ROLE_TUNE, ROLE_ADAPT = range(3)  # of a seed: runs that are reported, runs that are not, adaptation
 KINDS = ("paper", "constant", "adam")

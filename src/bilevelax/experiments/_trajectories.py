@@ -15,8 +15,8 @@ import optax
 from jax import lax, random
 
 from bilevelax.estimate import Cost, Estimator
-from bilevelax.outer import Carry, initial_carry, step
 from bilevelax.problem import Key, Problem, X
+from bilevelax.steps import Carry, initial_carry, step
 
 Watch = Callable[[X], dict[str, Any]]  # traceable: x -> scalars
 

@@ -23,6 +23,10 @@ class Conditional:
     max_rows: int | None = None
     votes_for_itself = False
 
+    def __repr__(self) -> str:
+        given = (f"{name}={value!r}" for name, value in vars(self).items() if not name.endswith("_"))
+        return f"{type(self).__name__}({', '.join(given)})"
+
     def fit(self, X: np.ndarray, y: np.ndarray, random_state: Any = None) -> Conditional:
         """Remember (a subsample of) the rows: contexts X (n, d), demands y (n, outputs)."""
         rng = np.random.default_rng(random_state)

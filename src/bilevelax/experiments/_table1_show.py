@@ -95,10 +95,11 @@ def draw_totals(records: Records, out: Path, theorem_K: Callable[[float], int]) 
             figures.points(
                 panel, best.eps, best.calls("grad_g"), method, f"{method}, best K", linestyle="dotted", marker="x"
             )
-            line = [calls[0].value * (e / found.eps[0]) ** bounds["grad_g"] for e in found.eps]
+            e0, first = next((e, c.value) for e, c in zip(found.eps, calls, strict=True) if c.value > 0)  # not nan
+            line = [first * (e / e0) ** bounds["grad_g"] for e in found.eps]
             figures.reference(panel, found.eps, line, f"slope {bounds['grad_g']}")
         figures.ticks(panel, found.eps)
-        panel.legend(frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figures.save(figure, out, "totals")
 
 

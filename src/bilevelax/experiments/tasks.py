@@ -242,7 +242,7 @@ def claims(records: Records) -> list[Claim]:
             seeds,
             Claim.judge(n > 2 and bsvrb_power > 0.5, bool(missed) or bsvrb_power > 0.2),
             "A row of its table is visited once in M/I steps, and every step moves all M rows. Runs with the most "
-            "tasks end before every row was visited once: they show the cost of a step, not the number of steps. For the "
+            "tasks end before every row was visited once: they show the cost of a step, not how many it takes. For the "
             "fewest tasks BSVRB needs fewer samples than RT-MLMC: it keeps its answers.",
         ),
     ]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from common import RESULTS, cell
 
-PAGE = RESULTS.parents[1] / "docs" / "benchmarks.md"
+ROOT = RESULTS.parents[1]
+PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
+MEASURED = re.compile(r"(<!-- measured: [^\n]*-->\n).*(<!-- end -->)", re.DOTALL)
 HEAD = """# Measurements
 
 Written by `python benchmarks/run.py --page` from the records of `make bench`. Every table compares within one
@@ -34,3 +37,77 @@ def write(names: tuple[str, ...]) -> None:
             f"## {record['title']}\n\n{table(record['rows'])}\n\n{' '.join([where + '.', *record['notes']])}\n"
         )
     PAGE.write_text("\n".join(parts))
+    README.write_text(MEASURED.sub(lambda found: found[1] + headlines() + found[2], README.read_text()))
+
+
+def record_of(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def headlines() -> str:
+    """The README's table: one line for each record that there is."""
+    makers = {
+        "engine": engine,
+        "gradients_meta": gradients,
+        "antithetic": antithetic,
+        "targets": targets,
+        "clients": clients,
+        "newsvendor_yaz_9": newsvendor,
+    }
+    found = {name: record_of(name) for name in makers}
+    lines = [
+        f"| {makers[name](record['rows'])} | {record['machine']['date'][:10]} |"
+        for name, record in found.items()
+        if record
+    ]
+    return "\n".join(["| what | ours | instead | date |", "|---|---|---|---|", *lines, ""])
+
+
+def engine(rows: list[dict[str, Any]]) -> str:
+    us = {row["method"]: row["us per step"] for row in rows}
+    others = f"native loop {us['numba']:.1f} us, eager PyTorch {us['torch']:.0f} us"
+    return f"a step of EpochSGD, d_y = 5120 | {us['bilevelax']:.1f} us | {others}"
+
+
+def gradients(rows: list[dict[str, Any]]) -> str:
+    last = rows[-1]
+    return (
+        f"a gradient at K = {last['K']}, meta-learning size | RT-MLMC {last['RT-MLMC ms (mean)']:.2f} ms | "
+        f"DL-SGD {last['DL-SGD ms']:.0f} ms, eager PyTorch RT-MLMC {last['torch RT ms']:.0f} ms"
+    )
+
+
+def antithetic(rows: list[dict[str, Any]]) -> str:
+    ratios = [row["ms x variance / best antithetic"] for row in rows if "single samples" in row["estimator"]]
+    return (
+        f"time x variance of a gradient, {len(ratios)} problems | antithetic_mlmc 1 | RT-MLMC with single samples "
+        f"{min(ratios):.0f} to {max(ratios):.0f}"
+    )
+
+
+def targets(rows: list[dict[str, Any]]) -> str:
+    first = [row for row in rows if row["regime"] == rows[0]["regime"] and row["seconds"] is not None]
+    times = {row["estimator"].split()[0].rstrip(","): row["seconds"] for row in first}
+    ours = min((name for name in times if name != "jaxopt"), key=times.__getitem__)
+    peer = f"{times['jaxopt']:.2f} s" if "jaxopt" in times else "not reached"
+    return f"time to 1 % of the optimum, {rows[0]['regime']} | {ours} {times[ours]:.2f} s | vmap of jaxopt LBFGS {peer}"
+
+
+def clients(rows: list[dict[str, Any]]) -> str:
+    few, many = rows[0], rows[-1]
+    state = max(row.get("its state MB") or 0 for row in rows)
+    return (
+        f"an outer step with {few['clients']:,} and with {many['clients']:,} clients on disk | RT-MLMC "
+        f"{few['rt_mlmc ms']:.2f} and {many['rt_mlmc ms']:.2f} ms | BSVRB: {state:.0f} MB of state at 100,000"
+    )
+
+
+def newsvendor(rows: list[dict[str, Any]]) -> str:
+    cost = {row["method"]: row for row in rows}
+    ours, forest, boosted = (cost[name] for name in ("robust, penalty 0.3", "forest", "boosted quantile"))
+    show = lambda row: f"{row['as seen']:.3f} / {row['heavy tails']:.3f}"
+    return (
+        f"YAZ, backlog 9: relative cost, as seen / weather off | RobustNewsvendor {show(ours)} | "
+        f"forest {show(forest)}, boosted quantile {show(boosted)}"
+    )

@@ -46,13 +46,14 @@ RULES = {
 def test_a_rule_in_numbers_is_the_optimizer_of_minimize(quadratic, x):
     estimator = bx.rt_mlmc(2)
     key = seed_keys(2, training.ROLE_RUN)[1]
+    programs = training.run_one._cache_size()
     for rule, optimizer in RULES.items():
         curve = training.train(quadratic, x, estimator, rule, seed=1, checkpoints=(0, 2, 5))
         run = bx.minimize(quadratic, estimator, optimizer, x, key=key, T=5, every=5)
         np.testing.assert_allclose(curve.x[0], x)
         np.testing.assert_allclose(curve.x[-1], run.x, rtol=1e-12)
         assert {name: int(a[-1]) for name, a in curve.cost.asdict().items()} == run.cost.asdict()
-    assert training.run_one._cache_size() == 1, "one program serves every rule"
+    assert training.run_one._cache_size() == programs + 1, "one program serves every rule"
 
 
 def test_a_diverging_rule_is_never_the_best(quadratic, x):

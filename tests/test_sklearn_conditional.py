@@ -150,7 +150,7 @@ def test_plot_of_penalties(tmp_path):
 def test_yaz():
     """The weekday of the file is wrong on one row; dates decide."""
     data = load_yaz()
-    assert data.X.shape == (760, 26) and next(iter(data.y)) == "calamari" and len(load_yaz(closed=True).y) == 765
+    assert data.X.shape == (760, 29) and next(iter(data.y)) == "calamari" and len(load_yaz(closed=True).y) == 765
     dates = data.table["date"]
     assert dates.is_monotonic_increasing
     assert (data.X["weekday_MON"] == (dates.dt.day_of_week == 0)).all()

@@ -20,7 +20,7 @@ OBTAIN = "it is part of the package ddop2, as ddop2/datasets/data/bakery_*.csv, 
 class Demand(NamedTuple):
     """Contexts and demands in the order of time, as data frames with the same rows."""
 
-    X: Any  # numbers only: calendar columns are one-hot; no year, which never comes back
+    X: Any  # numbers only: calendar columns are one-hot
     y: Any  # one column for each product
     table: Any  # what the file says, weekday corrected
 
@@ -54,7 +54,8 @@ def load_yaz(closed: bool = False) -> Demand:
         table, y = _corrected(pandas.read_csv(data)), pandas.read_csv(target)
     keep = (table["is_closed"] == 0) | closed
     table, y = table[keep].reset_index(drop=True), y[keep].reset_index(drop=True)
-    X = one_hot(table, ("weekday", "month"), drop=("date", "year") if closed else ("date", "year", "is_closed"))
+    # the year as a category: as a number, smooth rules would extrapolate it
+    X = one_hot(table, ("weekday", "month", "year"), drop=("date",) if closed else ("date", "is_closed"))
     return Demand(X, y.astype(float), table)
 
 

@@ -55,7 +55,8 @@ class SampleAverage(_Baseline):
 
     def predict(self, X: Any) -> np.ndarray:
         """The order, for each row."""
-        return self._orders(np.tile(self.order_, (len(self._contexts(X)), 1)))
+        rows = len(self._contexts(X))
+        return self._orders(np.tile(self.order_, (rows, 1)))
 
 
 class WeightedSampleAverage(_Baseline):
@@ -84,7 +85,8 @@ class WeightedSampleAverage(_Baseline):
 
     def predict(self, X: Any) -> np.ndarray:
         """The weighted quantile at each context."""
-        quantiles = self.conditional_.quantiles(self._contexts(X), self.levels_)  # (rows, levels, outputs)
+        contexts = self._contexts(X)
+        quantiles = self.conditional_.quantiles(contexts, self.levels_)  # (rows, levels, outputs)
         return self._orders(np.diagonal(quantiles, axis1=1, axis2=2).copy())
 
 

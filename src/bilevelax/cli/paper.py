@@ -15,6 +15,7 @@ from bilevelax.experiments._items import Table
 from bilevelax.experiments._records import is_complete
 from bilevelax.experiments._run import Shown, render_item, run_item
 
+WIDE = 200  # columns of a table in a file or a pipe, where nothing wraps
 COMMITTED, PAGE = Path("results/paper"), Path("docs/reproduction.md")
 
 
@@ -96,7 +97,8 @@ def display(shown: Shown) -> None:
 def show(table: Table) -> None:
     rich = RichTable(title=table.title or None, title_justify="left")
     for column in table.columns:
-        rich.add_column(column)
+        rich.add_column(column, overflow="fold")
     for row in table.rows:
         rich.add_row(*row)
-    Console().print(rich, markup=False)
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDE)).print(rich, markup=False)

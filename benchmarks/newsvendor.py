@@ -43,7 +43,8 @@ def competitors(b: float, seed: int) -> dict[str, Any]:
 
 def relative(model: Any, X: Any, y: Any, mean: np.ndarray, b: float) -> np.ndarray:
     """Cost of each test row, relative to mean demand, mean over outputs."""
-    return (newsvendor_cost(model.predict(X), y.to_numpy(), 1.0, b) / mean).mean(axis=1)
+    orders = np.reshape(model.predict(X), y.shape)  # of one product, scikit-learn gives a flat array
+    return (newsvendor_cost(orders, y.to_numpy(), 1.0, b) / mean).mean(axis=1)
 
 
 def shifts(X: Any) -> dict[str, list[Any]]:

@@ -38,7 +38,7 @@ class Effort(NamedTuple):
     best: float  # seconds of the search for F*
 
 
-QUICK, FULL = Effort(0.3, 1.0, 1, 1.0), Effort(1.5, 10.0, 5, 20.0)
+QUICK, FULL = Effort(0.3, 1.0, 1, 1.0), Effort(1.0, 6.0, 3, 8.0)
 
 
 class Regime(NamedTuple):

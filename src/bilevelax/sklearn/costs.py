@@ -28,6 +28,8 @@ def cost_array(value: Any, name: str, owner: str, rows: int, outputs: int) -> np
 
 def newsvendor_cost(orders: np.ndarray, demand: np.ndarray, holding: Any, backlog: Any) -> np.ndarray:
     """h (order - demand)^+ + b (demand - order)^+, entry by entry."""
+    if np.shape(orders) != np.shape(demand):  # a column minus a row would be a table of all pairs
+        raise ValueError(f"`orders` and `demand` must have one shape. Got {np.shape(orders)} and {np.shape(demand)}.")
     over = np.asarray(orders, float) - np.asarray(demand, float)
     return holding * np.maximum(over, 0.0) + backlog * np.maximum(-over, 0.0)
 

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bilevelax as bx
+from bilevelax import steps
 from bilevelax.sklearn import (
     BoostedQuantile,
     RobustNewsvendor,
@@ -81,7 +82,7 @@ def test_shapes_and_scores(fitted, data):
 def test_folds_of_similar_size_compile_once(fitted, data):
     """60, 58 and 55 rows, other costs, other penalties: not one more program."""
     X, y = data
-    programs = lambda: (_training.chunk_programs(), _problem._mean_order.cache_info().currsize)
+    programs = lambda: (steps.chunk._cache_size(), _problem._mean_order.cache_info().currsize)
     before = programs()
     for n in (58, 55):
         RobustNewsvendor(2, 4, penalty=float(n), **SMALL).fit(X[:n], y[:n])

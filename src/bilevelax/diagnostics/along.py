@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
-import numpy as np
 from jax import random
 
 from bilevelax.diagnostics.certify import batch_means, certifier
@@ -62,7 +61,7 @@ def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, flo
 
 
 def _require_stateless(estimator: Estimator, problem: Problem, x: X) -> None:
-    if any(np.size(leaf) for leaf in jax.tree.leaves(estimator.init(problem, x))):
+    if jax.tree.leaves(jax.eval_shape(estimator.init, problem, x)):
         raise ValueError(
             "`diagnose` of minimize needs an estimator that keeps no state between calls. This one does; "
             "leave diagnose out, or measure rt_mlmc, dl_sgd or saa."

@@ -20,7 +20,7 @@ from bilevelax.estimators.dl_sgd import dl_sgd
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.estimators.saa import saa
 from bilevelax.minibatch import minibatch
-from bilevelax.outer import Result, chunk, minimize
+from bilevelax.outer import Result, minimize
 from bilevelax.problem import Key, Problem, X
 from bilevelax.sklearn._problem import context_at
 
@@ -152,8 +152,3 @@ def train(
     )
     t = int(result.history[watch.best]["t"])
     return Trained(watch.x, t, float(watch.least), result.history, int(result.history[-1]["t"]) < settings.T)
-
-
-def chunk_programs() -> int:
-    """Compiled training programs so far; a second fit of similar size adds none."""
-    return chunk._cache_size()  # type: ignore[attr-defined]

@@ -38,13 +38,14 @@ def deltas(levels, deepest, key, problem, x):
     return jax.tree.map(lambda a: p.reshape(-1, *[1] * (a.ndim - 1)) * (a[1:] - a[:1]), grads)
 
 
-def test_levels_telescope_to_the_top_exactly(quadratic, x, key):
+@pytest.mark.parametrize("factor", [2, 3])
+def test_levels_telescope_to_the_top_exactly(quadratic, x, key, factor):
     """At fixed draws: mean Phi_0 + mean Delta_1 + mean Delta_2 over all groups of samples is Phi_2 of all samples."""
     problem, n0, top = quadratic, 2, 2
     xi = problem.context(key)
-    etas = problem.conditionals(key, xi, n0 << top)
+    etas = problem.conditionals(key, xi, n0 * factor**top)
     y = problem.start(x, xi)
-    settings = Settings(n0, top, True, False, "same", newton_solver(tol=1e-13), direct(), ())
+    settings = Settings(n0, top, True, False, "same", newton_solver(tol=1e-13), direct(), (), factor)
 
     def phi(etas):
         n = len(etas)
@@ -57,7 +58,7 @@ def test_levels_telescope_to_the_top_exactly(quadratic, x, key):
 
     @jax.jit
     def terms(etas):
-        groups = [etas.reshape(-1, n0 << level, *etas.shape[1:]) for level in range(top + 1)]
+        groups = [etas.reshape(-1, n, *etas.shape[1:]) for n in settings.sizes]
         return [jax.vmap(phi)(groups[0])] + [jax.vmap(lambda e, k=k: delta(k, e))(groups[k]) for k in range(1, top + 1)]
 
     found = terms(etas)
@@ -93,9 +94,10 @@ def test_differences_fall_by_four_per_level(quadratic, x, key):
 
 
 @pytest.mark.slow
-def test_known_levels_are_the_traced_ones(quadratic, x, key):
+@pytest.mark.parametrize("factor", [2, 4])
+def test_known_levels_are_the_traced_ones(quadratic, x, key, factor):
     """Vectorised with static shapes or one by one in blocks: the same estimates, counts and levels."""
-    levels = levels_of(f_samples="fresh")
+    levels = levels_of(f_samples="fresh", factor=factor)
     known, rest = (2, 1, 1, 0), jnp.asarray([3, 0], jnp.int32)
     keys = many(key, 6)
     together = jax.jit(lambda: levels.at_levels(known, rest, keys, quadratic, x))()
@@ -107,13 +109,14 @@ def test_known_levels_are_the_traced_ones(quadratic, x, key):
         assert jax.tree.map(lambda a, i=i: int(a[i]), together.cost) == jax.tree.map(int, alone.cost)
 
 
-def test_cost_is_exact(quadratic, x, key):
+@pytest.mark.parametrize("factor", [2, 3])
+def test_cost_is_exact(quadratic, x, key, factor):
     """On a quadratic Newton takes one step: two gradients and d_y products; the adjoint takes d_y more."""
     d_y, n0 = 4, 2
-    run = jax.jit(lambda k: levels_of().at_level(k, key, quadratic, x).cost)
+    run = jax.jit(lambda k: levels_of(factor=factor).at_level(k, key, quadratic, x).cost)
     for k in range(4):
-        solved = n0 + (2 * n0 * 2**k if k else 0)  # Phi_0, then all samples once finely and once coarsely
-        drawn = n0 + (n0 * 2**k if k else 0)
+        solved = n0 + (2 * n0 * factor**k if k else 0)  # Phi_0, then all samples once finely and once coarsely
+        drawn = n0 + (n0 * factor**k if k else 0)
         wanted = bx.Cost(1, drawn, solved, 2 * solved, 2 * d_y * solved, solved)
         assert jax.tree.map(int, run(jnp.int32(k))) == wanted
 
@@ -132,10 +135,10 @@ def test_single_precision(softmax, key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["stratified", "loop"])
-def test_mean_is_the_gradient(matrices, quadratic, x, key, mode):
+@pytest.mark.parametrize(("mode", "factor"), [("stratified", 2), ("loop", 2), ("stratified", 8)])
+def test_mean_is_the_gradient(matrices, quadratic, x, key, mode, factor):
     """Without truncation the mean is grad F itself, however a minibatch spreads the levels."""
-    estimator = bx.minibatch(bx.antithetic_mlmc(n0=4, levels=None, correction_rate=0.5), 32, mode)
+    estimator = bx.minibatch(bx.antithetic_mlmc(n0=4, levels=None, correction_rate=0.5, factor=factor), 32, mode)
     run = jax.jit(lambda key: estimator.estimate(key, quadratic, x, ())[0].grad)
     assert_mean([run(k) for k in many(key, 300)], matrices.grad_F(np.asarray(x)), power=0.3)
 
@@ -210,3 +213,13 @@ def test_bad_settings(settings, message):
 def test_exact_top_needs_a_finite_set(quadratic, x, key):
     with pytest.raises(ValueError, match="no finite set of outcomes"):
         bx.antithetic_mlmc(exact_top=True).estimate(key, quadratic, x, ())
+
+
+def test_groups_are_halvings_at_once(quadratic, x, key):
+    """With factor 4, the variance of Delta_1 is that of a second halving plus half of a first one's: 3/4 V_1."""
+    one, four = levels_of(n0=8, levels=1), levels_of(n0=8, levels=1, factor=4)
+    run = jax.jit(jax.vmap(lambda key: [deltas(levels, 1, key, quadratic, x)[0] for levels in (one, four)]))
+    found = map(np.asarray, run(many(key, 2000)))
+    halves, quarters = (np.sum((a - a.mean(0)) ** 2, axis=1) for a in found)
+    error = np.hypot(0.75 * halves.std(), quarters.std()) / np.sqrt(2000)
+    assert abs(quarters.mean() - 0.75 * halves.mean()) < 5 * error < 0.25 * halves.mean()

@@ -8,6 +8,7 @@ from bilevelax.curvature import Curvature, curvature
 from bilevelax.diagnostics.certify import Certificate, certified, certify
 from bilevelax.diagnostics.check import Report, check
 from bilevelax.diagnostics.constants import Constants, constants
+from bilevelax.diagnostics.levels import correction_rate
 from bilevelax.diagnostics.tune import Tuned, tune
 from bilevelax.errors import RunStopped
 from bilevelax.estimate import Cost, Estimate, Estimator, stateless
@@ -60,6 +61,7 @@ __all__ = [
     "conditional_stochastic",
     "conjugate_gradient",
     "constants",
+    "correction_rate",
     "curvature",
     "dense",
     "dl_sgd",

@@ -33,11 +33,17 @@ class Settings(NamedTuple):
     solver: Solver
     linear: LinearSolver
     probabilities: tuple[float, ...]
+    factor: int = 2
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples of each level."""
+        return tuple(self.n0 * self.factor**level for level in range(self.levels + 1))
 
 
-def level_probabilities(levels: int, correction_rate: float, exponent: float) -> tuple[float, ...]:
-    """p_0 = 1 - r, and p_l proportional to 2^{-exponent l} with sum r for l = 1..levels."""
-    p = 2.0 ** (-exponent * np.arange(1, levels + 1))
+def level_probabilities(levels: int, correction_rate: float, exponent: float, factor: int = 2) -> tuple[float, ...]:
+    """p_0 = 1 - r, and p_l proportional to factor^{-exponent l} with sum r for l = 1..levels."""
+    p = float(factor) ** (-exponent * np.arange(1, levels + 1))
     return (1 - correction_rate, *(correction_rate * p / p.sum()).tolist())
 
 
@@ -66,7 +72,8 @@ def _pair(key: Key, problem: Problem, xi: Xi, settings: Settings) -> Pair:
 def _size(level: Any, draws: Draws, settings: Settings) -> tuple[Any, int | None]:
     """(samples of a level, a bound of it known at compile time)."""
     known = isinstance(level, int)
-    size: Any = settings.n0 << level if known else jnp.left_shift(jnp.asarray(settings.n0, jnp.int32), level)
+    level = level if known else jnp.maximum(level, 0)  # vectorised, a lane of level 0 computes what it throws away
+    size: Any = settings.sizes[level] if known else jnp.asarray(settings.sizes, jnp.int32)[level]
     if draws.rows is None:
         return size, size if known else None
     top = level == settings.levels
@@ -109,33 +116,34 @@ def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
 
 
 def difference(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:
-    """Delta_l = Phi_l(all) - (Phi_{l-1}(first half) + Phi_{l-1}(second half)) / 2, and its cost.
+    """Delta_l = Phi_l(all) - the mean of Phi_{l-1} over the `factor` groups that they split into, and its cost.
 
     Coarse solves start from the fine solution, and that from the one of Phi_0; all of them reach
     the gradient norm that Phi_0 reached.
     """
     size, bound = _size(level, pair[0], settings)
-    half, half_bound = _size(level - 1, pair[0], settings)
+    part, part_bound = _size(level - 1, pair[0], settings)
 
     def phi(start: Any, size: Any, bound: int | None, y: Y) -> Response:
         average = _average(Range(start, size, bound), pair, problem, x, base.xi, settings)
         return respond_on(average, y, settings.solver, settings.linear, base.goal)
 
-    starts = jnp.stack([jnp.zeros((), jnp.int32), jnp.asarray(size - half, jnp.int32)])
+    groups = jnp.arange(settings.factor, dtype=jnp.int32)
+    starts = jnp.asarray(size - part, jnp.int32) * groups // (settings.factor - 1)
     if bound is not None:
         fine = phi(0, size, bound, base.y)
-        coarse = jax.vmap(lambda start: phi(start, half, half_bound, fine.solution.y))(starts)
+        coarse = jax.vmap(lambda start: phi(start, part, part_bound, fine.solution.y))(starts)
         responses = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), fine, coarse)
-    else:  # one program for the three, which take their turns
+    else:  # one program for all of them, which take their turns
 
         def turn(y: Y, samples: tuple[Any, Any]) -> tuple[Y, Response]:
             response = phi(*samples, None, y)
             return response.solution.y, response
 
-        ranges = jnp.concatenate([starts[:1], starts]), jnp.stack([size, half, half])
+        ranges = jnp.concatenate([starts[:1], starts]), jnp.where(jnp.arange(settings.factor + 1) == 0, size, part)
         _, responses = lax.scan(turn, base.y, ranges)
 
-    grad = jax.tree.map(lambda a: a[0] - (a[1] + a[2]) / 2, responses.grad)
+    grad = jax.tree.map(lambda a: a[0] - jnp.mean(a[1:], axis=0), responses.grad)
     cost = jax.tree.map(lambda a: jnp.sum(a, axis=0, dtype=jnp.int32), responses.cost)
     return grad, cost + _drawn(size, settings)
 
@@ -154,8 +162,11 @@ def _at_traced_level(level: jax.Array, base: Base, problem: Problem, x: X, setti
     def correct() -> Estimate:
         pair = _pair(base.key, problem, base.xi, settings)
         if settings.keep and not settings.exact_top:
-            blocks = jnp.left_shift(jnp.ones((), jnp.int32), level)
-            g, f = (kept(draws, blocks, settings.n0, 1 << settings.levels) for draws in pair)
+            blocks, most = (
+                jnp.asarray(settings.sizes, jnp.int32)[level] // settings.n0,
+                settings.factor**settings.levels,
+            )
+            g, f = (kept(draws, blocks, settings.n0, most) for draws in pair)
             pair = g, g if settings.f_samples == "same" else f
         return _corrected(level, base, pair, problem, x, settings)
 
@@ -168,7 +179,7 @@ def _at_level(level: Count, key: Key, problem: Problem, x: X, settings: Settings
 
 def _draw_together(known: tuple[int, ...], base: Base, problem: Problem, settings: Settings) -> tuple[Eta, Eta]:
     """All samples of the known levels in one call, lane after lane: a sampler is slow to compile."""
-    sizes = [settings.n0 << level if level else 0 for level in known]
+    sizes = [settings.sizes[level] if level else 0 for level in known]
     lane = jnp.asarray(np.repeat(np.arange(len(known)), sizes), jnp.int32)
     number = jnp.asarray(np.concatenate([np.arange(size) for size in sizes]), jnp.int32)
     xi = base.xi
@@ -187,7 +198,7 @@ def _known_levels(known: tuple[int, ...], base: Base, problem: Problem, x: X, se
     etas = _draw_together(known, base, problem, settings) if together else ()
     parts, start, read = [], 0, 0
     for level in sorted(set(known), reverse=True):
-        lanes, n = known.count(level), settings.n0 << level
+        lanes, n = known.count(level), settings.sizes[level]
         here = jax.tree.map(lambda a: a[start : start + lanes], base)  # noqa: B023 (used at once)
         mine = jax.tree.map(lambda a: a[read : read + lanes * n].reshape(lanes, n, *a.shape[1:]), etas if level else ())  # noqa: B023
         start, read = start + lanes, read + lanes * n
@@ -222,6 +233,7 @@ def antithetic_mlmc(
     linear_solver: LinearSolver | None = None,
     f_samples: str = "same",
     exact_top: bool = False,
+    factor: int = 2,
 ) -> Estimator:
     r"""Antithetic multilevel Monte Carlo over sample-average problems.
 
@@ -236,19 +248,26 @@ def antithetic_mlmc(
     The mean is that of ``saa(n0 * 2**levels)``; without truncation, the gradient of F itself. The
     number of sequential steps does not grow with the level, and no mu_g, L_g1, beta0 or N is needed.
 
+    With ``factor`` M instead of 2 a level has M times the samples of the one before and :math:`\Delta_l`
+    takes away the mean of M groups: it is the sum of :math:`\log_2 M` halvings at once, each averaged
+    over all the groups there are. Fewer, larger and rarer corrections: the sum of
+    :math:`\sqrt{V_l C_l}` over all levels, which the cost of having no bias depends on, falls from 3.4 (M = 2) to 2.4
+    (4), 2.1 (8) and 1.8 (16) times that of one halving.
+
     Args:
         n0: samples of level 0: about 8 for low-dimensional y, 16 for d_y = 64, 32 for 512.
         levels: the deepest; None for no end: samples are drawn again, block by block, wherever
             they are needed, and nothing is stored.
         correction_rate: r, the probability of a correction.
-        exponent: of p_l; between 1 and 2 where levels have no end.
+        exponent: of p_l, proportional to factor^{-exponent l}; between 1 and 2 where levels have no end.
         solver, linear_solver, f_samples: as in `saa`.
         exact_top: for a problem with ``support``: samples of a context are drawn without
             replacement and the deepest level takes all of them, which removes the truncation. Choose
-            ``levels`` such that n0 2^levels is about the number of outcomes.
+            ``levels`` such that n0 factor^levels is about the number of outcomes.
+        factor: M, samples of a level over those of the one before. With 8, take ``levels`` a third as large.
     """
-    _check(n0, levels, correction_rate, exponent, f_samples, exact_top)
-    deepest = MOST - (n0 - 1).bit_length() if levels is None else levels
+    _check(n0, levels, correction_rate, exponent, f_samples, exact_top, factor)
+    deepest = int((MOST - (n0 - 1).bit_length()) / np.log2(factor)) if levels is None else levels
     settings = Settings(
         n0=n0,
         levels=deepest,
@@ -257,7 +276,8 @@ def antithetic_mlmc(
         f_samples=f_samples,
         solver=solver or newton_solver(),
         linear=linear_solver or direct_or_cg(),
-        probabilities=level_probabilities(deepest, correction_rate, exponent),
+        probabilities=level_probabilities(deepest, correction_rate, exponent, factor),
+        factor=factor,
     )
     parts = Levels(
         first=0,
@@ -273,8 +293,11 @@ def antithetic_mlmc(
     return stateless(estimate, parts, contexts=first_of_split(4))
 
 
-def _check(n0: int, levels: int | None, rate: float, exponent: float, f_samples: str, exact_top: bool) -> None:
+def _check(
+    n0: int, levels: int | None, rate: float, exponent: float, f_samples: str, exact_top: bool, factor: int
+) -> None:
     require_integer("n0", "antithetic_mlmc", n0, 1)
+    require_integer("factor", "antithetic_mlmc", factor, 2)
     if levels is not None:
         require_integer("levels", "antithetic_mlmc", levels, 1)
     require_positive("exponent", "antithetic_mlmc", exponent)
@@ -288,5 +311,7 @@ def _check(n0: int, levels: int | None, rate: float, exponent: float, f_samples:
         )
     if levels is None and exact_top:
         raise ValueError("`exact_top` of antithetic_mlmc needs a deepest level: give `levels` an integer. Got None.")
-    if levels is not None and n0 << levels > 1 << MOST:
-        raise ValueError(f"`levels` of antithetic_mlmc must keep n0 * 2**levels within 2**{MOST}. Got {levels!r}.")
+    if levels is not None and n0 * factor**levels > 1 << MOST:
+        raise ValueError(
+            f"`levels` of antithetic_mlmc must keep n0 * {factor}**levels within 2**{MOST}. Got {levels!r}."
+        )

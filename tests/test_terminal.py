@@ -1,6 +1,8 @@
 """What the command line says, to whom, and how it fails."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,21 @@ def test_without_a_command_it_says_where_to_start():
     assert max(map(len, done.output.splitlines())) <= 110
 
 
+@pytest.mark.parametrize("words", ["", "--help", "--version", "list", *(f"{name} --help" for name in find_commands())])
+def test_help_does_not_wait_for_jax(words):
+    code = f"""
+import sys
+sys.argv = ["bilevelax", *{words.split()!r}]
+from bilevelax.__main__ import run
+try:
+    run()
+finally:
+    print("jax" in sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "False\n") and done.stdout
+
+
 def test_every_file_that_describes_a_command_is_one():
     described = [path for path in Path(cli.__file__).parent.glob("*.py") if '"""``bilevelax ' in path.read_text()]
     assert len(described) == len(find_commands()) >= 6
@@ -51,7 +68,7 @@ def test_results_for_programs(tmp_path):
 
 
 def test_check_for_programs(monkeypatch):
-    monkeypatch.setattr("bilevelax.cli.check.check_estimator", lambda *arguments, **options: None)
+    monkeypatch.setattr("bilevelax.testing.check_estimator", lambda *arguments, **options: None)
     told = json.loads(invoke("check", "bilevelax:saa", "--json").output)
     assert told == {"target": "bilevelax:saa", "ok": True, "on": "quadratic"}
 

@@ -8,14 +8,10 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from jax import random
 
 from bilevelax import applications, estimators
 from bilevelax.applications import Application
 from bilevelax.cli._terminal import busy, print_json
-from bilevelax.diagnostics.check import check as diagnose
-from bilevelax.estimate import Estimator
-from bilevelax.testing import check_estimator
 
 
 def load(target: str) -> Any:
@@ -31,6 +27,8 @@ def load(target: str) -> Any:
     if not hasattr(found, attribute):
         public = [name for name in vars(found) if not name.startswith("_")]
         raise ValueError(f"Module {module!r} has no {attribute!r}. It has: {', '.join(public) or 'nothing'}.")
+    from bilevelax.estimate import Estimator
+
     value = getattr(found, attribute)
     return value() if callable(value) and not isinstance(value, Application | Estimator) else value
 
@@ -50,6 +48,12 @@ def check(
 
     Example: bilevelax check my_problem:app --estimator rt_mlmc
     """
+    from jax import random
+
+    from bilevelax import Estimator
+    from bilevelax import check as diagnose
+    from bilevelax.testing import check_estimator
+
     value, key = load(target), random.key(seed)
     if isinstance(value, Application):
         chosen = None if estimator is None else {estimator: estimators.catalogue.load(estimator)()}

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from bilevelax import cli
 from bilevelax.cli import _terminal, app, find_commands, main
+from bilevelax.errors import RunStopped
 
 
 def invoke(*words):
@@ -77,7 +78,11 @@ def test_check_for_programs(monkeypatch):
     ("words", "code", "message"),
     [
         ("frobnicate", 2, "Error: No such command 'frobnicate'. See: bilevelax --help"),
+        ("runn", 2, "Error: No such command 'runn'. Did you mean 'run', 'runs'? See: bilevelax --help"),
         ("run", 2, "See: bilevelax run --help"),
+        ("run quadratic --devices 0", 2, "'--devices'"),
+        ("demo --T 0", 2, "'--T'"),
+        ("sweep c.toml --processes 0", 2, "'--processes'"),
         ("run quadratic --frobnicate", 2, "See: bilevelax run --help"),
         ("run quadratic --T three", 2, "'--T'"),
         ("report nowhere", 1, "Error: `runs` of report must be folders of saved runs. Got 'nowhere'"),
@@ -95,6 +100,11 @@ def test_errors_are_one_line_with_a_next_step(words, code, message, monkeypatch,
         (KeyError("depth"), "Error: KeyError: 'depth'. This was not foreseen: `--debug` shows where it happened.\n"),
         (ModuleNotFoundError("No module named 'torch'"), "pip install 'bilevelax[all]'.\n"),
         (OSError(28, "No space left on device"), "No space left on device\n"),
+        (
+            NotADirectoryError(20, "Not a directory", "a/b"),
+            "Error: Not a directory: 'a/b'. Name another place, or see whether it may be written.\n",
+        ),
+        (RunStopped("x became non-finite at t = 1.", None), "Error: x became non-finite at t = 1.\n"),
         (ValueError("two\nlines"), "Error: two lines\n"),
     ],
 )

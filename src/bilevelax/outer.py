@@ -274,7 +274,7 @@ class Run:
         level = f" (level k = {log.aux['level'][good]:g})" if "level" in log.aux else ""
         raise RunStopped(
             f"x became non-finite at t = {self.t + 1}{level}. Usual causes: the outer step or beta0 too large, or "
-            "long Neumann products with L_g1 underestimated. The last finite iterate is in the error's `result`.",
+            "long Neumann products with L_g1 underestimated.",
             self.result(),
         )
 
@@ -283,9 +283,7 @@ class Run:
         for name, value in (self.metrics(self.x) if self.metrics else {}).items():
             if np.ndim(value) != 0 or not np.isfinite(float(value)):
                 raise RunStopped(
-                    f"metric `{name}` must be one finite number. Got {value!r} at t = {self.t}; x there is in the "
-                    "error's `result`.",
-                    self.result(),
+                    f"metric `{name}` must be one finite number. Got {value!r} at t = {self.t}.", self.result()
                 )
             row[name] = float(value)
         if self.diagnose and len(self.history) % self.diagnose == 0:

@@ -20,7 +20,7 @@ CONTEXTS = {"RT-MLMC": 32, "DL-SGD": 8}  # per step: what each can afford
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the plot and the records.")] = Path("demo"),
-    T: Annotated[int, typer.Option("--T", help="Steps of each method.")] = 1500,
+    T: Annotated[int, typer.Option("--T", min=1, help="Steps of each method.")] = 1500,
     seed: Annotated[int, typer.Option(help="Seed of both runs.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
@@ -33,6 +33,7 @@ def demo(
     )
     from bilevelax.plots import curves
 
+    out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be had fails now, not after the runs
     results = compare(T, seed, out)
     path = curves(
         {name: result.history for name, result in results.items()},

@@ -37,7 +37,9 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the records; by default runs/NAME-ESTIMATOR-SEED.")
     ] = None,
-    devices: Annotated[int, typer.Option(help="Devices that share the contexts of a step; on CPU they are made.")] = 1,
+    devices: Annotated[
+        int, typer.Option(min=1, help="Devices that share the contexts of a step; on CPU they are made.")
+    ] = 1,
     distributed: Annotated[
         bool, typer.Option("--distributed", help="One of many processes: all devices of a SLURM or Kubernetes job.")
     ] = False,

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bilevelax
-from bilevelax import applications, estimators, outer
+from bilevelax import applications, estimators, run
 from bilevelax.cli import app, main
 
 runner = CliRunner()
@@ -72,9 +72,9 @@ def test_the_same_folder_goes_on_and_restart_does_not(tmp_path):
 def test_a_stopped_run_says_where_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr("bilevelax.cli.run.show", lambda *a: None)
     command = "run quadratic --estimator maml --T 10 --every 1 --optimizer sgd -a d_x=2"
-    record = outer.Run.record
+    record = run.Run.record
     at_three = lambda run, values: (run.t == 3 and os.kill(os.getpid(), signal.SIGINT), record(run, values))
-    monkeypatch.setattr(outer.Run, "record", at_three)
+    monkeypatch.setattr(run.Run, "record", at_three)
     done = invoke(*command.split(), "--out", str(tmp_path / "run"))
     assert done.exit_code == 130
     assert "Stopped at t = 3, saved in" in done.output and "the same command goes on" in done.output

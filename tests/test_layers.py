@@ -12,12 +12,12 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bilevelax"
 LAYERS = [
     {"_version", "problem"},
     {"trees", "errors", "validate", "estimate", "feed", "history", "progress", "discovery", "plots"},
-    {"checkpoint", "fingerprint", "journal", "run_folder", "signals"},
+    {"checkpoint", "fingerprint", "result", "journal", "run_folder", "signals"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "clients", "respond"},
     {"estimators", "minibatch", "devices", "steps", "warm_start", "testing"},
     {"diagnostics"},
-    {"outer"},
+    {"outer", "run"},
     {"sweep", "_public"},
     {"applications", "datasets"},
     {"sklearn", "report"},
@@ -72,6 +72,7 @@ CORE = [
     "draws",
     "minibatch",
     "steps",
+    "run",
     "outer",
     "respond",
 ]

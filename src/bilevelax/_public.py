@@ -24,9 +24,10 @@ from bilevelax.hypergradient import hypergradient
 from bilevelax.inverse import conjugate_gradient, dense, neumann, none, summed_neumann
 from bilevelax.lower import Iterates, LowerSolver, averaged_step, epoch_sgd, frozen, optax_steps, sgd
 from bilevelax.minibatch import minibatch
-from bilevelax.outer import Result, minimize
+from bilevelax.outer import minimize
 from bilevelax.problem import Problem
 from bilevelax.respond import Evaluation, evaluate, respond
+from bilevelax.result import Result
 from bilevelax.schedules import sqrt_then_linear
 from bilevelax.special_cases import conditional_stochastic, stochastic, stochastic_bilevel
 from bilevelax.stored import from_arrays

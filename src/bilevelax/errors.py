@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 if TYPE_CHECKING:
-    from bilevelax.outer import Result
+    from bilevelax.result import Result
 
 
 class RunStopped(ValueError):

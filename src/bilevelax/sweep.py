@@ -18,9 +18,9 @@ from bilevelax.checkpoint import Checkpoint, Keeper, Snapshot
 from bilevelax.estimate import Estimator
 from bilevelax.fingerprint import Identity, identity
 from bilevelax.history import Row
-from bilevelax.outer import Metrics
 from bilevelax.problem import Key, Problem, X
 from bilevelax.progress import Progress
+from bilevelax.run import Metrics
 from bilevelax.steps import Carry, chunk, initial_carry
 
 OptimizerOf = Callable[[Any], optax.GradientTransformation]  # of a step size, which may be traced

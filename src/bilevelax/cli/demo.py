@@ -12,7 +12,7 @@ from rich.table import Table
 from bilevelax.cli._terminal import print_json, say
 
 if TYPE_CHECKING:
-    from bilevelax.outer import Result
+    from bilevelax.result import Result
 
 K = 8
 CONTEXTS = {"RT-MLMC": 32, "DL-SGD": 8}  # per step: what each can afford

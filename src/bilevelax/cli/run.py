@@ -13,7 +13,7 @@ from bilevelax.cli._terminal import print_json, say, told_when_stopped
 from bilevelax.cli.settings import parse
 
 if TYPE_CHECKING:
-    from bilevelax.outer import Result
+    from bilevelax.result import Result
 
 
 def run(

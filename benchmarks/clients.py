@@ -19,7 +19,7 @@ from jax import random
 import bilevelax as bx
 from bilevelax.datasets import ClientStore, ClientWriter
 from bilevelax.feed import Source
-from bilevelax.outer import Run
+from bilevelax.run import Run
 
 ROWS, D, CONTEXTS, STEPS, BLOCK = 10, 16, 32, 50, 10_000
 

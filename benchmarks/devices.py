@@ -20,7 +20,7 @@ import bilevelax as bx
 from bilevelax.applications import meta_learning
 from bilevelax.devices import deal, expected_levels
 from bilevelax.minibatch import plan_of
-from bilevelax.outer import Run
+from bilevelax.run import Run
 
 K, LANES, KEYS = 8, 64, 8
 DEVICES, PER_DEVICE = (256, 4096), (16, 64, 256)

@@ -19,7 +19,7 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax import checkpoint as checkpoint_file
-from bilevelax import fingerprint, outer
+from bilevelax import fingerprint, outer, run
 from bilevelax.run_folder import RunFolder, runs_in, status_of
 
 # orbax drops futures of reads and writes that failed, which Python reports when it collects them
@@ -100,7 +100,7 @@ def test_a_run_that_ended_within_a_chunk_may_go_on(whole, tmp_path):
 
 def test_a_finished_run_is_not_run_again(whole, tmp_path, monkeypatch):
     first = minimize(tmp_path)
-    monkeypatch.setattr(outer.Run, "advance", None)
+    monkeypatch.setattr(run.Run, "advance", None)
     again = minimize(tmp_path)
     assert_same_run(again, whole)
     assert again.seconds == first.seconds

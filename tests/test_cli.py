@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bilevelax
-from bilevelax import applications, estimators, outer
+from bilevelax import applications, estimators, run
 from bilevelax.cli import app, main
 
 runner = CliRunner()
@@ -72,9 +72,9 @@ def test_the_same_folder_goes_on_and_restart_does_not(tmp_path):
 def test_a_stopped_run_says_where_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr("bilevelax.cli.run.show", lambda *a: None)
     command = "run quadratic --estimator maml --T 10 --every 1 --optimizer sgd -a d_x=2"
-    record = outer.Run.record
+    record = run.Run.record
     at_three = lambda run, values: (run.t == 3 and os.kill(os.getpid(), signal.SIGINT), record(run, values))
-    monkeypatch.setattr(outer.Run, "record", at_three)
+    monkeypatch.setattr(run.Run, "record", at_three)
     done = invoke(*command.split(), "--out", str(tmp_path / "run"))
     assert done.exit_code == 130
     assert "Stopped at t = 3, saved in" in done.output and "the same command goes on" in done.output
@@ -90,10 +90,17 @@ def test_paper_lists_runs_and_renders(tmp_path):
     assert done.exit_code == 0, done.output
     assert "RT-MLMC is SGD" in done.output and "Figure: " in done.output
     (tmp_path / "nonconvex" / "nonconvex.svg").unlink()
-    again = invoke(*words, "--render")
+    again = invoke(*words, "--render", "--json")
+    (item,) = json.loads(again.stdout)["items"]
+    assert item["figures"] == [str(tmp_path / "nonconvex" / "nonconvex.svg")] and item["claims"][0]["seeds"] == 1
     assert again.exit_code == 0 and (tmp_path / "nonconvex" / "nonconvex.svg").is_file()
 
 
+BROKEN = {
+    "broken_import": "import nowhere",
+    "broken_syntax": "def f(:",
+    "broken_factory": "def make(a): ...",
+}
 SMALL = {
     "wdro_si": "-a test_points=100 -a M=4 -a m=3 -a d=5 -a widths=(4,)",
     "meta_learning": "-a tasks=3 -a classes=2 -a images=5 -a d=4",
@@ -143,11 +150,19 @@ def test_demo(tmp_path):
         ("paper table1 --seeds 0", "`--seeds` of bilevelax paper must be an integer >= 1. Got 0."),
         ("paper table1 --render --out nowhere", "There are no records of table1 in nowhere/table1."),
         ("paper all --render --out nowhere", "There are no records in nowhere. Run from the repository's root folder"),
-        ("check no_such_module:x", "There is no module 'no_such_module' here"),
+        ("check no_such_module:x", "There is no module 'no_such_module' here. Run from the folder that holds it."),
+        ("check broken_import:x", "broken_import cannot be imported (ModuleNotFoundError: No module named 'nowhere')."),
+        ("check broken_syntax:x", "broken_syntax cannot be imported (SyntaxError: "),
+        ("check broken_factory:make", "broken_factory:make cannot be called without arguments (TypeError: make() "),
+        ("run quadratic -a mu=abc", "application quadratic cannot be built from mu='abc': "),
+        ("run quadratic -a d_x=0", "`d_x` of quadratic must be an integer >= 1. Got 0."),
         ("check bilevelax:__version__", "must be an Application or an Estimator. Got str."),
     ],
 )
-def test_errors_are_one_sentence(words, message, monkeypatch, capsys):
+def test_errors_are_one_sentence(words, message, monkeypatch, capsys, tmp_path):
+    for name, code in BROKEN.items():
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("sys.argv", ["bilevelax", *words.split()])
     with pytest.raises(SystemExit) as stop:
         main()

@@ -12,13 +12,13 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bilevelax"
 LAYERS = [
     {"_version", "problem"},
     {"trees", "errors", "validate", "estimate", "feed", "history", "progress", "discovery", "plots"},
-    {"checkpoint", "fingerprint", "journal", "run_folder", "signals"},
+    {"checkpoint", "fingerprint", "result", "journal", "run_folder", "signals"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "clients", "respond"},
     {"estimators", "minibatch", "devices", "steps", "warm_start", "testing"},
     {"diagnostics"},
-    {"outer"},
-    {"sweep"},
+    {"outer", "run"},
+    {"sweep", "_public"},
     {"applications", "datasets"},
     {"sklearn", "report"},
     {"experiments"},
@@ -45,7 +45,8 @@ def runtime_imports(path):
         if isinstance(node, ast.ImportFrom) and id(node) not in typing_only and node.module:
             head, _, rest = node.module.partition(".")
             if head == "bilevelax":
-                yield from [rest.split(".")[0]] if rest else [alias.name for alias in node.names]
+                names = [rest.split(".")[0]] if rest else [alias.name for alias in node.names]
+                yield from (name if name in DEPTH else "_public" for name in names)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -71,6 +72,7 @@ CORE = [
     "draws",
     "minibatch",
     "steps",
+    "run",
     "outer",
     "respond",
 ]
@@ -99,7 +101,10 @@ def test_keys_have_no_defaults():
 
 def test_import_allocates_nothing_and_needs_only_the_core():
     code = """
-import sys, jax, bilevelax
+import sys, bilevelax
+assert "jax" not in sys.modules, "the command line would wait for it"
+bilevelax.minimize
+import jax
 assert not jax.live_arrays(), "importing allocated an array"
 heavy = {"rich", "typer", "matplotlib", "sklearn", "scipy.stats", "pandas", "torch", "orbax", "lineax", "optimistix"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
@@ -109,6 +114,26 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 
 def test_public_names_are_sorted_and_exist():
     import bilevelax
+    from bilevelax import _public
 
     assert bilevelax.__all__ == sorted(bilevelax.__all__)
-    assert all(hasattr(bilevelax, name) for name in bilevelax.__all__)
+    imported = {name for name, value in vars(_public).items() if not name.startswith("_")}
+    assert imported == set(bilevelax.__all__) - {"__version__"}
+    assert set(bilevelax.__all__) <= set(dir(bilevelax))
+    with pytest.raises(AttributeError, match="module 'bilevelax' has no attribute 'nothing'"):
+        _ = bilevelax.nothing
+
+
+def test_public_names_are_not_hidden_by_files_of_the_same_name():
+    """Whatever is imported first, `bilevelax.minibatch` is the function."""
+    code = """
+import bilevelax.minibatch, bilevelax.respond
+from bilevelax.testing import check_problem  # imports many files
+import bilevelax
+files = {path.stem for path in __import__("pathlib").Path(bilevelax.__file__).parent.glob("*.py")}
+same = files & set(bilevelax.__all__)
+assert {"minibatch", "hypergradient"} <= same and all(callable(getattr(bilevelax, name)) for name in same), same
+from bilevelax import *
+assert callable(curvature) and callable(minimize)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

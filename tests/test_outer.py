@@ -13,7 +13,7 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax import outer
+from bilevelax import steps
 from bilevelax.respond import evaluate, respond
 from bilevelax.testing import assert_mean
 
@@ -70,8 +70,8 @@ def test_x_hat_is_uniform_on_the_iterates(trivial):
     """x_t is t - 1 here; over 4,000 keys its mean is that of 0..5, and every iterate but the last turns up."""
     up = bx.stateless(lambda key, problem, x: bx.Estimate(-jnp.ones(()), bx.Cost(), {}))
     problem = bx.stochastic(lambda x, xi: x, lambda key, data: ())
-    run = partial(outer.chunk.__wrapped__, estimator=up, optimizer=optax.sgd(1.0), every=6)
-    carry = outer.initial_carry(problem, up, optax.sgd(1.0), jnp.zeros(()))
+    run = partial(steps.chunk.__wrapped__, estimator=up, optimizer=optax.sgd(1.0), every=6)
+    carry = steps.initial_carry(problem, up, optax.sgd(1.0), jnp.zeros(()))
     hats = jax.jit(jax.vmap(lambda key: run(problem, carry, key, 6)[0].x_hat))(random.split(random.key(1), 4_000))
     counts = jax.nn.one_hot(hats.astype(int), 7)
     assert_mean(counts, [1 / 6] * 6 + [0], power=0.05)

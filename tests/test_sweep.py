@@ -1,6 +1,7 @@
 """Sweeps: cells are runs, hopeless ones end early, and a sweep that was stopped goes on."""
 
 import csv
+import json
 
 import jax.numpy as jnp
 import numpy as np
@@ -109,8 +110,10 @@ def test_sweep_on_the_command_line(tmp_path):
         cells = list(csv.DictReader(file))
     assert len(cells) == 12 and {cell["settings"] for cell in cells} == {"est.gamma=0.1", "est.gamma=0.2"}
     assert (tmp_path / "out" / "sweep.png").stat().st_size > 5_000
-    again = CliRunner().invoke(app, words, env={"COLUMNS": "160"})
-    assert again.exit_code == 0
+    again = CliRunner().invoke(app, [*words, "--json"])
+    told = json.loads(again.stdout)
+    assert again.exit_code == 0 and again.stderr == "" and told["cells"] == str(tmp_path / "out" / "cells.csv")
+    assert len(told["settings"]) == 4 and told["settings"][0]["mean"] <= told["settings"][-1]["mean"]
     with open(tmp_path / "out" / "cells.csv", newline="") as file:
         assert list(csv.DictReader(file)) == cells
 
@@ -121,6 +124,10 @@ def test_sweep_on_the_command_line(tmp_path):
         ("metric = 'a'", "must set application. A sweep needs application ="),
         ("application = 'quadratic'\nmetric = 'a'\ncolour = 1", "has no use for 'colour'. It may set estimator, "),
         ("application = ", "is not TOML"),
+        ("application = 'quadratic'\nmetric = 'a'\nT = 'many'", "`T` of .* must be a whole number. Got 'many'."),
+        ("application = 'quadratic'\nmetric = 'a'\nT = 0", "`T` of .* must be at least 1. Got 0."),
+        ("application = 'quadratic'\nmetric = 'a'\n[grid]\nstep = ['x']", "`step` of .* must be a number. Got 'x'."),
+        ("application = 'quadratic'\nmetric = 'a'\ngrid = 3", r"`grid` of .* must be a table: a line \[grid\]"),
         ("application = 'quadratic'\nmetric = 'a'\n[grid]\nseed = []", r"`seed` in \[grid\] of .* at least one value"),
     ],
 )

@@ -1,6 +1,8 @@
 """What the command line says, to whom, and how it fails."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from bilevelax import cli
 from bilevelax.cli import _terminal, app, find_commands, main
+from bilevelax.errors import RunStopped
 
 
 def invoke(*words):
@@ -31,6 +34,21 @@ def test_without_a_command_it_says_where_to_start():
     assert max(map(len, done.output.splitlines())) <= 110
 
 
+@pytest.mark.parametrize("words", ["", "--help", "--version", "list", *(f"{name} --help" for name in find_commands())])
+def test_help_does_not_wait_for_jax(words):
+    code = f"""
+import sys
+sys.argv = ["bilevelax", *{words.split()!r}]
+from bilevelax.__main__ import run
+try:
+    run()
+finally:
+    print("jax" in sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "False\n") and done.stdout
+
+
 def test_every_file_that_describes_a_command_is_one():
     described = [path for path in Path(cli.__file__).parent.glob("*.py") if '"""``bilevelax ' in path.read_text()]
     assert len(described) == len(find_commands()) >= 6
@@ -51,7 +69,7 @@ def test_results_for_programs(tmp_path):
 
 
 def test_check_for_programs(monkeypatch):
-    monkeypatch.setattr("bilevelax.cli.check.check_estimator", lambda *arguments, **options: None)
+    monkeypatch.setattr("bilevelax.testing.check_estimator", lambda *arguments, **options: None)
     told = json.loads(invoke("check", "bilevelax:saa", "--json").output)
     assert told == {"target": "bilevelax:saa", "ok": True, "on": "quadratic"}
 
@@ -60,7 +78,11 @@ def test_check_for_programs(monkeypatch):
     ("words", "code", "message"),
     [
         ("frobnicate", 2, "Error: No such command 'frobnicate'. See: bilevelax --help"),
+        ("runn", 2, "Error: No such command 'runn'. Did you mean 'run', 'runs'? See: bilevelax --help"),
         ("run", 2, "See: bilevelax run --help"),
+        ("run quadratic --devices 0", 2, "'--devices'"),
+        ("demo --T 0", 2, "'--T'"),
+        ("sweep c.toml --processes 0", 2, "'--processes'"),
         ("run quadratic --frobnicate", 2, "See: bilevelax run --help"),
         ("run quadratic --T three", 2, "'--T'"),
         ("report nowhere", 1, "Error: `runs` of report must be folders of saved runs. Got 'nowhere'"),
@@ -78,6 +100,11 @@ def test_errors_are_one_line_with_a_next_step(words, code, message, monkeypatch,
         (KeyError("depth"), "Error: KeyError: 'depth'. This was not foreseen: `--debug` shows where it happened.\n"),
         (ModuleNotFoundError("No module named 'torch'"), "pip install 'bilevelax[all]'.\n"),
         (OSError(28, "No space left on device"), "No space left on device\n"),
+        (
+            NotADirectoryError(20, "Not a directory", "a/b"),
+            "Error: Not a directory: 'a/b'. Name another place, or see whether it may be written.\n",
+        ),
+        (RunStopped("x became non-finite at t = 1.", None), "Error: x became non-finite at t = 1.\n"),
         (ValueError("two\nlines"), "Error: two lines\n"),
     ],
 )

@@ -1,37 +1,18 @@
-"""Contextual stochastic bilevel optimization in JAX."""
+"""Contextual stochastic bilevel optimization in JAX.
+
+The public names are imported when one of them is first used, so that ``bilevelax --help`` and
+``import bilevelax.cli`` do not wait for JAX.
+"""
+
+# ruff: noqa: F403, F405
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from bilevelax._version import __version__
-from bilevelax.checkpoint import Checkpoint
-from bilevelax.clients import Client, from_clients
-from bilevelax.constraints import projected
-from bilevelax.curvature import Curvature, curvature
-from bilevelax.diagnostics.certify import Certificate, certified, certify
-from bilevelax.diagnostics.check import Report, check
-from bilevelax.diagnostics.constants import Constants, constants
-from bilevelax.diagnostics.levels import correction_rate
-from bilevelax.diagnostics.tune import Tuned, tune
-from bilevelax.errors import RunStopped
-from bilevelax.estimate import Cost, Estimate, Estimator, stateless
-from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
-from bilevelax.estimators.bsvrb import bsvrb
-from bilevelax.estimators.dl_sgd import dl_sgd
-from bilevelax.estimators.imaml import imaml
-from bilevelax.estimators.maml import maml
-from bilevelax.estimators.rt_mlmc import rt_mlmc
-from bilevelax.estimators.saa import saa
-from bilevelax.estimators.single_loop import single_loop
-from bilevelax.history import append_to
-from bilevelax.hypergradient import hypergradient
-from bilevelax.inverse import conjugate_gradient, dense, neumann, none, summed_neumann
-from bilevelax.lower import Iterates, LowerSolver, averaged_step, epoch_sgd, frozen, optax_steps, sgd
-from bilevelax.minibatch import minibatch
-from bilevelax.outer import Result, minimize
-from bilevelax.problem import Problem
-from bilevelax.respond import Evaluation, evaluate, respond
-from bilevelax.schedules import sqrt_then_linear
-from bilevelax.special_cases import conditional_stochastic, stochastic, stochastic_bilevel
-from bilevelax.stored import from_arrays
-from bilevelax.warm_start import warm_regression, warm_started, warm_table
+
+if TYPE_CHECKING:
+    from bilevelax._public import *
 
 __all__ = [
     "Certificate",
@@ -94,3 +75,26 @@ __all__ = [
     "warm_started",
     "warm_table",
 ]
+
+
+class _Package(ModuleType):
+    """This package: public names are looked up here until they have been imported."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from bilevelax import _public
+
+        vars(self).update({each: getattr(_public, each) for each in __all__ if each != "__version__"})
+        return vars(self)[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing bilevelax/minibatch.py would put the file's module in the place of the function
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -149,7 +149,7 @@ class Keeper:
             good = f"the last good one is t = {self.saved}" if self.saved >= 0 else "there is none yet"
             raise RunStopped(
                 f"The checkpoint at t = {t} could not be saved in {self.folder} ({reason}); {good}. Make room or give "
-                "another folder; the run so far is in the error's `result`.",
+                "another folder.",
                 run.result(),
             ) from error
         if told:

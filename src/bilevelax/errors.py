@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 
 if TYPE_CHECKING:
-    from bilevelax.outer import Result
+    from bilevelax.result import Result
 
 
 class RunStopped(ValueError):
     """A run that could not go on. ``result`` holds all that was reached before."""
 
+    advice = "The run so far is in the error's `result`."  # for who has called from Python
+
     def __init__(self, message: str, result: Result) -> None:
-        super().__init__(message)
+        super().__init__(f"{message} {self.advice}")
         self.result = result
 
 

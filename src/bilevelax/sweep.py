@@ -18,8 +18,9 @@ from bilevelax.checkpoint import Checkpoint, Keeper, Snapshot
 from bilevelax.estimate import Estimator
 from bilevelax.fingerprint import Identity, identity
 from bilevelax.history import Row
-from bilevelax.outer import Metrics
 from bilevelax.problem import Key, Problem, X
+from bilevelax.progress import Progress
+from bilevelax.run import Metrics
 from bilevelax.steps import Carry, chunk, initial_carry
 
 OptimizerOf = Callable[[Any], optax.GradientTransformation]  # of a step size, which may be traced
@@ -162,7 +163,13 @@ def bounds(history: list[Row], cells: list[Cell], metric: str, t: int) -> dict[f
 
 
 def run_cells(
-    sweep: Sweep, cells: list[Cell], folder: Any, rivals: Mapping[int, float] | None = None, resume: str = "auto"
+    sweep: Sweep,
+    cells: list[Cell],
+    folder: Any,
+    rivals: Mapping[int, float] | None = None,
+    resume: str = "auto",
+    label: str = "sweep",
+    progress: bool | None = None,
 ) -> Cells:
     """All cells to the end, or until they are hopeless; the folder keeps them as `minimize` keeps a run."""
     run = Cells(sweep, cells, rivals or {})
@@ -172,8 +179,11 @@ def run_cells(
         keeper = stack.enter_context(Keeper(Checkpoint(folder), sweep.T, resume))
         if saved := keeper.restore(run.identity(), run.carry):
             run.go_on_from(saved)
+        bar = stack.enter_context(Progress(sweep.T, progress, label))
+        bar.note("compiling")
         while run.t < sweep.T and run.active:
             run.advance()
+            bar.update(run.t, {"cells": len(run.active)})
             keeper.keep(run)
         keeper.keep(run, last=True)
     return run

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bilevelax.discovery import Catalogue
-from bilevelax.problem import Problem, X
+
+if TYPE_CHECKING:  # `bilevelax list` reads names alone and does not wait for JAX
+    from bilevelax.problem import Problem, X
 
 catalogue = Catalogue(__name__, "application", factory="make")
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax import random
 
 from bilevelax.applications import Application
+from bilevelax.errors import require_integer
 from bilevelax.problem import Problem, X
 
 
@@ -113,6 +114,8 @@ def matrices(
     seed: int = 0,
 ) -> Quadratic:
     """Random matrices with eigenvalues of A from mu to L."""
+    for name, value in {"d_x": d_x, "d_y": d_y, "d_xi": d_xi}.items():
+        require_integer(name, "quadratic", value, 1)
     if not 0 <= hessian_noise < 1:
         raise ValueError(f"`hessian_noise` of quadratic must lie in [0, 1). Got {hessian_noise!r}.")
     rng = np.random.default_rng(seed)

@@ -188,7 +188,7 @@ def make(
         formulation: ``wdro_si``, or the baselines ``wdro`` (the adversary sees the demand;
             Algorithm 5) and ``erm`` (no adversary).
         danskin: leave out the implicit term, which vanishes at y*: cheaper, but its bias is of
-            order |y - y*| instead of |y - y*|^2.
+            order ``|y - y*|`` instead of ``|y - y*|^2``.
         rule: decision rule, ``mlp`` or ``affine``. x holds its arrays.
         widths: hidden layers of the mlp.
         activation: ``softplus`` (softplus(beta z) / beta), ``tanh``, or ``relu``, which is outside

@@ -128,10 +128,15 @@ def explain(error: Exception) -> int:
     """Say what went wrong and what to do; the exit code."""
     if isinstance(error, MISUSE):
         command = error.ctx.command_path if getattr(error, "ctx", None) else "bilevelax"
-        complain(f"{error.format_message().rstrip('.')}. See: {command} --help")
+        sentence = error.format_message().rstrip(".")
+        complain(f"{sentence}{'' if sentence.endswith('?') else '.'} See: {command} --help")
         return 2
     if isinstance(error, ModuleNotFoundError):
         complain(f"{error}. Install what this command needs: pip install 'bilevelax[all]'.")
+    elif isinstance(error, OSError) and error.filename:
+        complain(f"{error.strerror}: {str(error.filename)!r}. Name another place, or see whether it may be written.")
+    elif hasattr(error, "advice"):  # RunStopped: what it holds is out of reach here
+        complain(str(error).removesuffix(f" {error.advice}"))
     elif isinstance(error, ValueError | AssertionError | OSError | ImportError):
         complain(str(error) or type(error).__name__)
     else:

@@ -11,6 +11,8 @@ from typing import Any
 
 import typer
 
+from bilevelax.signals import Terminated
+
 
 def say(text: str) -> None:
     """One line for a person who watches; nothing where the output is piped or logged."""
@@ -31,6 +33,16 @@ def busy(text: str) -> Iterator[None]:
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         shown.add_task(text, total=None)
         yield
+
+
+@contextlib.contextmanager
+def told_when_stopped() -> Iterator[None]:
+    """Ctrl-C and SIGTERM: one line that says where the run is, and the exit code that shells expect."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated) as stop:
+        typer.echo(str(stop).replace("the same call", "the same command") or "Stopped.", err=True)
+        raise
 
 
 def print_json(value: Any) -> None:

@@ -8,14 +8,10 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from jax import random
 
 from bilevelax import applications, estimators
 from bilevelax.applications import Application
 from bilevelax.cli._terminal import busy, print_json
-from bilevelax.diagnostics.check import check as diagnose
-from bilevelax.estimate import Estimator
-from bilevelax.testing import check_estimator
 
 
 def load(target: str) -> Any:
@@ -26,13 +22,28 @@ def load(target: str) -> Any:
     sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"There is no module {module!r} here ({error}). Run from the folder that holds it.") from error
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "?"):
+            raise ValueError(f"There is no module {module!r} here. Run from the folder that holds it.") from error
+        raise failed(module, "be imported", error) from error
     if not hasattr(found, attribute):
         public = [name for name in vars(found) if not name.startswith("_")]
         raise ValueError(f"Module {module!r} has no {attribute!r}. It has: {', '.join(public) or 'nothing'}.")
+    from bilevelax.estimate import Estimator
+
     value = getattr(found, attribute)
-    return value() if callable(value) and not isinstance(value, Application | Estimator) else value
+    if not callable(value) or isinstance(value, Application | Estimator):
+        return value
+    try:
+        return value()
+    except Exception as error:
+        raise failed(target, "be called without arguments", error) from error
+
+
+def failed(target: str, action: str, error: Exception) -> ValueError:
+    """A mistake in the code that is checked, as a sentence."""
+    told = f"{type(error).__name__}: {error}".rstrip(".")
+    return ValueError(f"{target} cannot {action} ({told}). Mend it, or see where with --debug.")
 
 
 def check(
@@ -50,6 +61,12 @@ def check(
 
     Example: bilevelax check my_problem:app --estimator rt_mlmc
     """
+    from jax import random
+
+    from bilevelax import Estimator
+    from bilevelax import check as diagnose
+    from bilevelax.testing import check_estimator
+
     value, key = load(target), random.key(seed)
     if isinstance(value, Application):
         chosen = None if estimator is None else {estimator: estimators.catalogue.load(estimator)()}

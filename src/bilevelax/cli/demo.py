@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import optax
 import typer
-from jax import random
 from rich.console import Console
 from rich.table import Table
 
-from bilevelax.applications import quadratic
 from bilevelax.cli._terminal import print_json, say
-from bilevelax.estimators.dl_sgd import dl_sgd
-from bilevelax.estimators.rt_mlmc import rt_mlmc
-from bilevelax.minibatch import minibatch
-from bilevelax.outer import Result, minimize
-from bilevelax.plots import curves
+
+if TYPE_CHECKING:
+    from bilevelax.result import Result
 
 K = 8
 CONTEXTS = {"RT-MLMC": 32, "DL-SGD": 8}  # per step: what each can afford
@@ -25,7 +20,7 @@ CONTEXTS = {"RT-MLMC": 32, "DL-SGD": 8}  # per step: what each can afford
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the plot and the records.")] = Path("demo"),
-    T: Annotated[int, typer.Option("--T", help="Steps of each method.")] = 1500,
+    T: Annotated[int, typer.Option("--T", min=1, help="Steps of each method.")] = 1500,
     seed: Annotated[int, typer.Option(help="Seed of both runs.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
@@ -36,23 +31,10 @@ def demo(
         f"DL-SGD: 2^{K + 1} - 2 = {2 ** (K + 1) - 2} follower steps for each context.\n"
         f"RT-MLMC: a random number of them, {mean_steps:.0f} on average; the same mean gradient.\n"
     )
-    app = quadratic.make()
-    results = {}
-    for name, estimator in {"RT-MLMC": rt_mlmc(K), "DL-SGD": dl_sgd(K)}.items():
-        say(f"{name}: compiling, then {T} steps")
-        schedule = optax.cosine_decay_schedule(2e-2, T)
-        results[name] = minimize(
-            app.problem,
-            minibatch(estimator, CONTEXTS[name]),
-            optax.adam(schedule),
-            app.x1,
-            key=random.key(seed),
-            T=T,
-            every=50,
-            metrics=app.metrics,
-        )
-        results[name].manifest["config"] = {"method": name, "K": K, "contexts": CONTEXTS[name], "seed": seed}
-        results[name].save(out / name.lower())
+    from bilevelax.plots import curves
+
+    out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be had fails now, not after the runs
+    results = compare(T, seed, out)
     path = curves(
         {name: result.history for name, result in results.items()},
         y="distance",
@@ -71,6 +53,33 @@ def demo(
     console = Console()
     console.print(comparison(results))
     console.print(f"Plot: {path}. To look closer: bilevelax report {out}", highlight=False, soft_wrap=True)
+
+
+def compare(T: int, seed: int, out: Path) -> dict[str, Result]:
+    """Both methods, saved in folders of their names."""
+    import jax
+    import optax
+
+    from bilevelax import dl_sgd, minibatch, minimize, rt_mlmc
+    from bilevelax.applications import quadratic
+
+    app = quadratic.make()
+    results = {}
+    for name, estimator in {"RT-MLMC": rt_mlmc(K), "DL-SGD": dl_sgd(K)}.items():
+        say(f"{name}: compiling, then {T} steps")
+        results[name] = minimize(
+            app.problem,
+            minibatch(estimator, CONTEXTS[name]),
+            optax.adam(optax.cosine_decay_schedule(2e-2, T)),
+            app.x1,
+            key=jax.random.key(seed),
+            T=T,
+            every=50,
+            metrics=app.metrics,
+        )
+        results[name].manifest["config"] = {"method": name, "K": K, "contexts": CONTEXTS[name], "seed": seed}
+        results[name].save(out / name.lower())
+    return results
 
 
 def comparison(results: dict[str, Result]) -> Table:

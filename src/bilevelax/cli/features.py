@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from bilevelax.cli._terminal import print_json, say
-from bilevelax.datasets.extract import extract_features
 
 
 def features(
@@ -22,6 +21,8 @@ def features(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Extract 512-dimensional features from a folder of class folders of images (needs bilevelax[features])."""
+    from bilevelax.datasets.extract import extract_features
+
     say(f"Features of {image_folder}")
     try:
         done = extract_features(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from bilevelax.cli._terminal import busy, print_json, say
 from bilevelax.cli.settings import parse
-from bilevelax.experiments import _page, catalogue
-from bilevelax.experiments._items import Table
-from bilevelax.experiments._records import is_complete
-from bilevelax.experiments._run import Shown, render_item, run_item
+from bilevelax.experiments import catalogue
+
+if TYPE_CHECKING:
+    from bilevelax.experiments._items import Table
+    from bilevelax.experiments._run import Shown
 
 WIDE = 200  # columns of a table in a file or a pipe, where nothing wraps
 COMMITTED, PAGE = Path("results/paper"), Path("docs/reproduction.md")
@@ -34,13 +36,19 @@ def paper(
     render: Annotated[
         bool, typer.Option("--render", help="Run nothing: draw from finished records; all of them write the page.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print items or claims as JSON.")] = False,
 ) -> None:
     """Reproduce a table or figure of the paper. An interrupted run goes on where it stopped.
 
     Example: bilevelax paper table1 --scale quick
     """
+    from bilevelax.experiments import _page
+    from bilevelax.experiments._run import render_item, run_item
+
     if list_items:
-        show(listing())
+        with busy("Reading the items"):
+            table = listing()
+        print_json([dict(zip(table.columns, row, strict=True)) for row in table.rows]) if as_json else show(table)
         return
     if item is None and not render:
         raise ValueError("`bilevelax paper` needs an item. See `bilevelax paper --list`, or give all.")
@@ -49,36 +57,51 @@ def paper(
         folder = out or COMMITTED
         if len(names) > 1:
             names = with_records(names, folder)
-        items = [render_item(name, out=folder) for name in names]
+        with busy(f"Drawing {', '.join(names)}"):
+            items = [render_item(name, out=folder) for name in names]
     else:
         folder = out or Path("runs") / f"paper-{scale}"
         chosen = parse(given or [])
-        items = [
-            run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=typer.echo) for name in names
-        ]
-    for shown in items:
-        display(shown)
+        items = [run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=say) for name in names]
+    if as_json:
+        print_json({"folder": str(folder), "items": [told(shown) for shown in items]})
+    else:
+        for shown in items:
+            display(shown)
     if render and item in (None, "all"):
         if not PAGE.parent.is_dir():
             raise ValueError(f"{PAGE} can only be written in the repository's root folder. Got {Path.cwd()}.")
-        typer.echo(f"Page: {_page.write(items, PAGE)}")
+        page = _page.write(items, PAGE)
+        say(f"Page: {page}")
+    if not as_json:
+        typer.echo(f"Records and figures: {folder}")
 
 
 def with_records(names: list[str], folder: Path) -> list[str]:
     """The items that have finished records there; says which have none."""
+    from bilevelax.experiments._records import is_complete
+
     there = [name for name in names if is_complete(folder / name)]
     if not there:
         raise ValueError(f"There are no records in {folder}. Run from the repository's root folder, or give --out.")
     for name in sorted(set(names) - set(there)):
-        typer.echo(f"{name}: no finished records in {folder}, left out")
+        say(f"{name}: no finished records in {folder}, left out")
     return there
 
 
 def listing() -> Table:
     """Every item, its place in the paper and how long scale full takes."""
+    from bilevelax.experiments._items import Table
+
     configs = [(name, catalogue.load(name)) for name in catalogue.names()]
     rows = [(name, config.place, config.title, config.duration) for name, config in configs]
     return Table("", ("item", "in the paper", "what", "full scale"), rows)
+
+
+def told(shown: Shown) -> dict[str, Any]:
+    """For programs: the claims, and where the figures are."""
+    figures = [str(path) for path, _ in shown.rendered.figures]
+    return {"item": shown.name, "claims": [claim._asdict() for claim in shown.claims], "figures": figures}
 
 
 def display(shown: Shown) -> None:

@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import jax
-import numpy as np
-import optax
 import typer
-from jax import random
-from jax.sharding import Mesh
 from rich.console import Console
 from rich.table import Table
 
-from bilevelax import applications, estimators
-from bilevelax.checkpoint import Checkpoint
-from bilevelax.cli._terminal import print_json, say
-from bilevelax.cli.settings import call, parse
-from bilevelax.devices import local_mesh
-from bilevelax.estimate import Estimator
-from bilevelax.history import is_level_count
-from bilevelax.inverse import neumann
-from bilevelax.minibatch import minibatch
-from bilevelax.outer import Result, minimize
-from bilevelax.schedules import sqrt_then_linear
-from bilevelax.signals import Terminated
+from bilevelax.cli._terminal import print_json, say, told_when_stopped
+from bilevelax.cli.settings import parse
 
-OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
-
-
-def build_estimator(name: str, K: int | None, N: int | None, contexts: int, settings: dict[str, Any]) -> Estimator:
-    """The named estimator, averaged over a minibatch of contexts where more than one is asked for."""
-    if K is not None:
-        settings = {**settings, "K": K}
-    if N is not None:
-        settings = {**settings, "inverse": neumann(N)}
-    estimator = call("estimator", name, estimators.catalogue.load(name), settings)
-    return estimator if contexts == 1 else minibatch(estimator, contexts)
-
-
-def build_optimizer(name: str, step: float, t0: int | None) -> optax.GradientTransformation:
-    if name not in OPTIMIZERS:
-        raise ValueError(f"`--optimizer` must be one of {', '.join(OPTIMIZERS)}. Got {name!r}.")
-    return OPTIMIZERS[name](step if t0 is None else sqrt_then_linear(t0, step))
+if TYPE_CHECKING:
+    from bilevelax.result import Result
 
 
 def run(
@@ -69,7 +37,9 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the records; by default runs/NAME-ESTIMATOR-SEED.")
     ] = None,
-    devices: Annotated[int, typer.Option(help="Devices that share the contexts of a step; on CPU they are made.")] = 1,
+    devices: Annotated[
+        int, typer.Option(min=1, help="Devices that share the contexts of a step; on CPU they are made.")
+    ] = 1,
     distributed: Annotated[
         bool, typer.Option("--distributed", help="One of many processes: all devices of a SLURM or Kubernetes job.")
     ] = False,
@@ -84,9 +54,15 @@ def run(
     """
     config = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
     del config["as_json"]
+    import jax
+
+    from bilevelax.checkpoint import Checkpoint
+    from bilevelax.cli._build import build_application, build_estimator, build_optimizer, mesh_of
+    from bilevelax.outer import minimize
+
     mesh = mesh_of(devices, distributed)  # before JAX counts its devices
     say(f"Building {name}, then {T} steps with {estimator}")
-    made = call("application", name, applications.catalogue.load(name), parse(app_setting or []))
+    made = build_application(name, parse(app_setting or []))
     folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
     with told_when_stopped():
         result = minimize(
@@ -94,7 +70,7 @@ def run(
             build_estimator(estimator, K, N, contexts, parse(est_setting or [])),
             build_optimizer(optimizer, step, t0),
             made.x1,
-            key=random.key(seed),
+            key=jax.random.key(seed),
             T=T,
             every=every,
             metrics=made.metrics,
@@ -116,26 +92,10 @@ def run(
     Console().print(f"Saved in {folder}. To see it: bilevelax report {folder}", highlight=False, soft_wrap=True)
 
 
-@contextlib.contextmanager
-def told_when_stopped() -> Iterator[None]:
-    """Ctrl-C and SIGTERM: one line that says where the run is, and the exit code that shells expect."""
-    try:
-        yield
-    except (KeyboardInterrupt, Terminated) as stop:
-        typer.echo(str(stop).replace("the same call", "the same command") or "Stopped.", err=True)
-        raise
-
-
-def mesh_of(devices: int, distributed: bool) -> Mesh | None:
-    """The devices that share a step's contexts; None for one."""
-    if distributed:
-        jax.distributed.initialize()  # SLURM, Kubernetes, Open MPI and TPU pods tell JAX where its peers are
-        return Mesh(np.asarray(jax.devices()), ("contexts",))
-    return local_mesh(devices) if devices > 1 else None
-
-
 def show(title: str, result: Result) -> None:
     """First and last row of the history, side by side."""
+    from bilevelax.history import is_level_count
+
     table = Table(title=title, title_justify="left")
     table.add_column("")
     table.add_column("first", justify="right")

@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from bilevelax.cli._terminal import print_json
-from bilevelax.run_folder import runs_in
 
 COLOURS = {"running": "green", "finished": "blue", "failed": "red", "killed": "yellow", "interrupted": "yellow"}
 
@@ -25,6 +24,8 @@ def runs(
 
     A run that was killed or interrupted goes on when its command is given again.
     """
+    from bilevelax.run_folder import runs_in
+
     found = runs_in(folder)
     if not found:
         raise ValueError(f"There is no run in {folder}: `bilevelax run NAME` makes one, or name another folder.")

@@ -28,4 +28,8 @@ def call(kind: str, name: str, factory: Callable[..., Any], settings: dict[str, 
     for setting in settings:
         if setting not in known:
             raise ValueError(f"{kind} {name} takes no setting {setting!r}. It takes: {', '.join(known) or 'none'}.")
-    return factory(**settings)
+    try:
+        return factory(**settings)
+    except TypeError as error:
+        given = ", ".join(f"{setting}={value!r}" for setting, value in settings.items())
+        raise ValueError(f"{kind} {name} cannot be built from {given or 'its defaults'}: {error}.") from error

@@ -19,6 +19,7 @@ DEFAULTS = {
     "seed": 0,
 }
 REQUIRED = ("application", "metric")
+KINDS = {str: "a string", int: "a whole number", float: "a number"}
 TABLES = ("app", "est", "grid")
 TOGETHER = ("step", "seed")  # what cells of one program may differ in
 EXAMPLE = 'application = "quadratic", metric = "F_gap", and a table [grid] with step = [0.01, 0.03], seed = [0, 1, 2]'
@@ -41,6 +42,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}. A sweep needs {EXAMPLE}.") from error
     tables = {name: given.pop(name, {}) for name in TABLES}
+    if wrong := [name for name, table in tables.items() if not isinstance(table, dict)]:
+        raise ValueError(f"`{wrong[0]}` of {path} must be a table: a line [{wrong[0]}] and settings below it.")
     grid = {name: value if isinstance(value, list) else [value] for name, value in _flat(tables["grid"]).items()}
     fixed = {**DEFAULTS, **given, **{f"{t}.{name}": v for t in ("app", "est") for name, v in tables[t].items()}}
     known = (*DEFAULTS, *REQUIRED)
@@ -51,7 +54,21 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         raise ValueError(f"{path} must set {' and '.join(missing)}. A sweep needs {EXAMPLE}.")
     if empty := [name for name, values in grid.items() if not values]:
         raise ValueError(f"`{empty[0]}` in [grid] of {path} must list at least one value. Got none.")
+    for name, values in [*((name, [value]) for name, value in fixed.items()), *grid.items()]:
+        for value in values:
+            require_kind(path, name, value)
     return fixed, grid
+
+
+def require_kind(path: Path, name: str, value: Any) -> None:
+    """Settings of the sweep itself; those of applications and estimators are checked where they are used."""
+    kind: Any = str if name in REQUIRED else type(DEFAULTS[name]) if name in DEFAULTS else None
+    if kind is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+        raise ValueError(f"`{name}` of {path} must be {KINDS[kind]}. Got {value!r}.")
+    if name in ("T", "every", "contexts") and value < 1:
+        raise ValueError(f"`{name}` of {path} must be at least 1. Got {value!r}.")
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

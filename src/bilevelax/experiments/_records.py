@@ -13,6 +13,7 @@ from typing import Any
 
 from bilevelax.experiments._items import Cell, Records, Row
 from bilevelax.history import machine, replace_text
+from bilevelax.progress import Progress
 
 ROWS, PACKED, MANIFEST = "records.jsonl", "records.jsonl.gz", "manifest.json"
 DONE = "done"  # the last line of a cell holds its number of rows under this name
@@ -110,17 +111,20 @@ def collect(
     lines = finished_lines(folder)
     replace_text(folder / ROWS, "".join(line + "\n" for line in lines))
     finished = {row["cell"] for row in map(json.loads, lines) if DONE in row}
-    for cell in cells:
-        if cell.name in finished:
-            report(f"{item}: {cell.name} is finished already")
-            continue
-        started = time.perf_counter()
-        rows = [{"cell": cell.name, **row} for row in cell.work()]
-        seconds = time.perf_counter() - started
-        append(folder / ROWS, [*rows, {"cell": cell.name, DONE: len(rows), "seconds": round(seconds, 3)}])
-        manifest["seconds"] = round(manifest["seconds"] + seconds, 3)
-        write_manifest(folder, manifest)
-        report(f"{item}: {cell.name}, {len(rows)} rows in {seconds:.1f} s")
+    todo = [cell for cell in cells if cell.name not in finished]
+    if finished:
+        report(f"{item}: {len(finished)} cells are finished already")
+    with Progress(len(todo), label=item) as bar:
+        for number, cell in enumerate(todo, 1):
+            bar.note(cell.name)
+            started = time.perf_counter()
+            rows = [{"cell": cell.name, **row} for row in cell.work()]
+            seconds = time.perf_counter() - started
+            append(folder / ROWS, [*rows, {"cell": cell.name, DONE: len(rows), "seconds": round(seconds, 3)}])
+            manifest["seconds"] = round(manifest["seconds"] + seconds, 3)
+            write_manifest(folder, manifest)
+            bar.update(number, {})
+            report(f"{item}: {cell.name}, {len(rows)} rows in {seconds:.1f} s")
     (folder / PACKED).write_bytes(gzip.compress((folder / ROWS).read_bytes(), mtime=0))
     manifest |= {"complete": True, "machine": machine()}
     write_manifest(folder, manifest)

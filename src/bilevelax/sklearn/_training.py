@@ -20,8 +20,9 @@ from bilevelax.estimators.dl_sgd import dl_sgd
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.estimators.saa import saa
 from bilevelax.minibatch import minibatch
-from bilevelax.outer import Result, minimize
+from bilevelax.outer import minimize
 from bilevelax.problem import Key, Problem, X
+from bilevelax.result import Result
 from bilevelax.sklearn._problem import context_at
 
 NAMES = ("auto", "rt_mlmc", "dl_sgd", "saa")

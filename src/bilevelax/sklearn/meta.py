@@ -255,9 +255,8 @@ class PersonalizedModel(MetaClassifier):
             support: mask of the rows that a client's classifier may learn from; it is scored on the
                 others.
 
-        Returns:
-            A data frame with one row for each (clients, model): mean over clients, mean of the worst
-            tenth of them, and their number.
+        Gives a data frame with one row for each (clients, model): mean over clients, mean of the worst
+        tenth of them, and their number.
         """
         X, y, groups, support = (np.asarray(a) for a in (X, y, groups, support))
         found: dict[tuple[str, str], list[float]] = {}

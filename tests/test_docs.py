@@ -1,0 +1,42 @@
+"""The documents against the package: every public name has an entry, every link a target."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("module", ["bilevelax", "bilevelax.sklearn", "bilevelax.datasets", "bilevelax.report"])
+def test_the_reference_has_every_public_name(module):
+    entries = set(re.findall(r"^\.\. auto\w+:: (\S+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    named = {name if name.startswith("bilevelax.") else f"bilevelax.{name}" for name in entries}
+    public = {f"{module}.{name}" for name in importlib.import_module(module).__all__ if name != "__version__"}
+    assert not public - named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_have_targets(page):
+    """Sphinx sees to links between its pages; README and CONTRIBUTING are read elsewhere too."""
+    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+    local = [link.partition("#")[0] for link in links if not link.startswith(("http", "#"))]
+    missing = [link for link in local if not (page.parent / link).exists() and not link.startswith("gallery/")]
+    assert not missing
+
+
+def test_every_command_is_described():
+    from bilevelax.cli import find_commands
+
+    text = (ROOT / "docs" / "commands.md").read_text()
+    assert all(f"| `bilevelax {name}" in text for name in find_commands())
+
+
+def test_pages_begin_with_a_sentence():
+    """What the reader gets, before any heading, table or code."""
+    for page in PAGES[2:]:
+        title, first = [line for line in page.read_text().splitlines() if line.strip()][:2]
+        assert title.startswith(("# ", "```{include}")), page.name
+        assert not first.startswith(("##", "|", "```")) or title.startswith("```"), page.name

@@ -17,6 +17,7 @@ from bilevelax.errors import require_integer, require_positive
 from bilevelax.problem import Problem, X
 from bilevelax.sklearn import _problem, _training
 from bilevelax.sklearn._columns import dtypes_of, move_scales, names_of
+from bilevelax.sklearn._orders import orders as orders_of
 from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows, warn_of_few
 from bilevelax.sklearn.costs import ScoredByCost, cost_array, newsvendor_cost
 from bilevelax.sklearn.policies import make_policy, members_of
@@ -219,7 +220,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
     def _cost(self, x: X, prepared: Prepared, sample: Sample) -> float:
         """Mean true cost of a row."""
-        orders = prepared.demands.back(_problem.orders(self._static(), x, prepared.contexts.clipped(sample.X)))
+        orders = prepared.demands.back(orders_of(self._static(), x, prepared.contexts, sample.X))
         costs = newsvendor_cost(orders, sample.y, sample.holding, sample.backlog).sum(axis=1)
         return float(np.average(costs, weights=sample.weights))
 
@@ -228,8 +229,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
     def _members(self) -> tuple[X, Any]:
         factory = make_policy(self.policy, OWNER)
-        key = random.fold_in(self._key(), 2**31)
-        return members_of(factory, self.n_features_in_, self.n_outputs_, self.members, key)
+        return members_of(factory, self.n_features_in_, self.n_outputs_, self.members, self.seed_)
 
     def _first(self) -> X:
         return self._members()[0]
@@ -274,7 +274,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "loss_curve_")
         X = validate_data(self, X, reset=False, dtype=np.float64)
         scales = self.prepared_
-        orders = scales.demands.back(_problem.orders(self._static(), self._x(), scales.contexts.clipped(X)))
+        orders = scales.demands.back(orders_of(self._static(), self._x(), scales.contexts, X))
         orders = np.maximum(orders, 0.0) if self.nonnegative_ else orders
         return orders[:, 0] if self._flat else orders
 

@@ -18,6 +18,7 @@ from bilevelax.sklearn import (
     RobustNewsvendor,
     SampleAverage,
     WeightedSampleAverage,
+    _orders,
     _problem,
     _training,
 )
@@ -25,7 +26,7 @@ from bilevelax.sklearn._columns import move_scales
 from bilevelax.sklearn.conditional import Forest
 
 SMALL = dict(members=2, max_iter=20, n_atoms=8, batch_size=8, ascent_steps=2, random_state=0)
-TINY = {**SMALL, "members": 1, "policy": "linear", "conditional": Forest(trees=5)}
+TINY = {**SMALL, "members": 1, "policy": "linear", "conditional": Forest(trees=5), "penalty": np.inf}
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": "rows are drawn at random: repeating one is the same in law only"
 }
@@ -82,7 +83,7 @@ def test_shapes_and_scores(fitted, data):
 def test_folds_of_similar_size_compile_once(fitted, data):
     """60, 58 and 55 rows, other costs, other penalties: not one more program."""
     X, y = data
-    programs = lambda: (steps.chunk._cache_size(), _problem._mean_order.cache_info().currsize)
+    programs = lambda: (steps.chunk._cache_size(), _orders._mean_order.cache_info().currsize)
     before = programs()
     for n in (58, 55):
         RobustNewsvendor(2, 4, penalty=float(n), **SMALL).fit(X[:n], y[:n])
@@ -129,6 +130,42 @@ def test_auto_is_the_exact_envelope_gradient(fitted, key):
     expected = problem.grad_f(x, problem.start(x, xi), problem.outcomes(xi)[0][0], xi)[0]
     for a, b in zip(jax.tree.leaves(estimate.grad), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+def test_blocks_of_rows_give_the_same_orders(fitted, data, monkeypatch):
+    """Any number of rows, any size of block: the rule at each clipped context, as it is written down."""
+    X, _ = data
+    rows = np.concatenate([X, 100 * X])[:101]  # some far outside the range of training
+    z = fitted.prepared_.contexts.clipped(rows)
+    rules = [jax.tree.map(lambda a, i=i: a[i], fitted.policy_) for i in range(2)]
+    expected = fitted.prepared_.demands.back(np.mean([[rule(c) for c in z] for rule in rules], axis=0))[:, 0]
+    for block in (2**13, 32):
+        monkeypatch.setattr(_orders, "BLOCK", block)
+        for n in (101, 96, 33, 1):
+            np.testing.assert_allclose(fitted.predict(rows[:n]), np.maximum(expected[:n], 0), rtol=1e-12)
+    np.testing.assert_allclose(fitted.predict(np.asfortranarray(rows)), np.maximum(expected, 0), rtol=1e-12)
+
+
+def test_large_offsets_survive_single_precision():
+    """A column of seconds since 1970 is centred before it is rounded."""
+    scaling = Scaling(np.array([1.7e9]), np.array([2.0]), np.array([1.7e9 - 4]), np.array([1.7e9 + 4]))
+    x, static = eqx.partition(jax.tree.map(lambda a: jnp.ones_like(a)[None], eqx.nn.Identity()), eqx.is_array)
+    x = {"w": jnp.ones(1, jnp.float32)}
+    static = Scaled()
+    found = _orders.orders(static, x, scaling, 1.7e9 + np.array([[0.0], [1.0], [9.0]]))
+    np.testing.assert_allclose(found[:, 0], [0, 0.5, 2])
+
+
+@pytest.mark.parametrize("cv", [2, TimeSeriesSplit(2), [(range(20), range(20, 40)), (range(40), range(40, 60))]])
+def test_folds_choose_steps_and_penalty(cv, data):
+    """Number, splitter and list of the same folds agree; the penalty has the least mean cost over them."""
+    X, y = data
+    model = RobustNewsvendor(1, 9, penalty="cv", cv=cv, **SMALL).fit(X, y)
+    assert list(model.path_) == list(PATH) and model.penalty_ == min(model.path_, key=model.path_.get)
+    held = [model._fold(*(model_sample(X, y).take(np.asarray(rows)) for rows in pair), 64) for pair in FOLDS]
+    runs = [model._try(fold, np.inf, 0, model._first(), 20) for fold in held]
+    costs = [min(run.history[1]["validation"] for run in [run]) for run in runs]
+    assert model.path_[np.inf] == pytest.approx(np.mean(costs), rel=1e-12)
 
 
 def test_penalty_path_and_infinity(data):

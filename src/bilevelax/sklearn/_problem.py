@@ -70,9 +70,10 @@ def rows_of(
     holding: np.ndarray,
     backlog: np.ndarray,
     weights: np.ndarray,
+    least: int = LEAST_ROWS,
 ) -> Rows:
-    """NumPy leaves in the default precision, penalty infinite."""
-    n = bucket(len(contexts))
+    """NumPy leaves in the default precision, penalty infinite; padded to at least that many rows."""
+    n = bucket(len(contexts), least)
     cdf = np.cumsum(weights) / weights.sum()
     cdf[np.flatnonzero(weights)[-1] :] = 1.0
     dtype = jnp.zeros((), float).dtype

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import jax
 import numpy as np
@@ -82,10 +83,78 @@ def test_order_keeps_the_columns(trained):
 
 def test_evaluate_compares(trained):
     folder, _ = trained
-    done = invoke("evaluate", folder / "model", folder / "past.csv", "--out", folder / "plot.png")
+    outs = ("--out", folder / "plot.png", "--out", folder / "page.html")
+    done = invoke("evaluate", folder / "model", folder / "past.csv", *outs)
     assert done.exit_code == 0, done.output + repr(done.exception)
     assert all(name in done.output for name in ("robust", "quantile", "forest", "boosted", "service"))
+    assert done.output.endswith(f"Plot: {folder / 'plot.png'}\nReport: {folder / 'page.html'}\n")
     assert (folder / "plot.png").stat().st_size > 5000
+    page = (folder / "page.html").read_text()
+    assert page.count("<svg") == page.count("</svg>") == 2 and "boosted quantile" in page
+    assert "://" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)  # nothing is fetched
+    wrong = invoke("evaluate", folder / "model", folder / "past.csv", "--out", folder / "plot.txt")
+    assert "`--out` must end in .html, .png, .svg or .pdf" in str(wrong.exception)
+
+
+def test_results_for_programs(trained, tmp_path):
+    """One JSON document on standard output, nothing on standard error."""
+    folder, _ = trained
+    done = invoke("fit", folder / "past.csv", *QUICK, "--folds", 2, "--json", "--out", tmp_path / "model")
+    fitted = json.loads(done.stdout)
+    assert done.stderr == "" and fitted["rows"] == 60 and fitted["may_move"] == ["temperature"]
+    assert fitted["penalty"] == "inf" and fitted["path"][0]["penalty"] == "inf"
+    done = invoke("order", folder / "model", folder / "past.csv", "--json", "--out", tmp_path / "new" / "orders.csv")
+    assert json.loads(done.stdout)["columns"] == ["order"] and len(read(tmp_path / "new" / "orders.csv")) == 60
+    done = invoke("evaluate", folder / "model", folder / "past.csv", "--json", "--out", tmp_path / "page.html")
+    judged = json.loads(done.stdout)
+    assert done.stderr == "" and judged["files"] == [str(tmp_path / "page.html")]
+    costs = {row["newsvendor"]: row["mean_cost"] for row in judged["table"]}
+    assert len(costs) == 6 and costs["robust"] > 0
+
+
+HOSTILE = ["<script>alert(1)</script>", "[bold]b[/bold]", "\x1b[31mred", "$x$", "a, b", "{{ 7 * 7 }}"]
+
+
+def test_column_names_stay_names(tmp_path):
+    """Not markup, not a page's code, not a control code, not a list: as a feature, as a target, in every output."""
+    rng = np.random.default_rng(0)
+    past = write(tmp_path / "past.csv", [[*HOSTILE, "other"], *rng.uniform(1, 9, (40, 7)).round(2).tolist()])
+    target = ("--target", '"a, b","{{ 7 * 7 }}"', *QUICK[2:])
+    done = invoke("fit", past, *target, "--perturb", "<script>alert(1)</script>", "--out", tmp_path / "model")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert "May move: <script>alert(1)</script>\n" in done.output and "[bold]b[/bold]: number" in done.output
+    assert "\\x1b[31mred: number" in done.output and "\x1b" not in done.output
+    done = invoke("evaluate", tmp_path / "model", past, "--out", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page and "{{ 7 * 7 }}" in page
+    assert invoke("order", tmp_path / "model", past, "--out", tmp_path / "orders.csv").exit_code == 0
+    assert list(read(tmp_path / "orders.csv")[0]) == [*HOSTILE, "other", "order_a, b", "order_{{ 7 * 7 }}"]
+    done = invoke("fit", past, "--target", "none", "--out", tmp_path / "model")
+    assert "\x1b" not in str(done.exception) and "it has <script>" in str(done.exception)
+
+
+def test_an_order_column_is_replaced_and_said(trained, tmp_path):
+    folder, _ = trained
+    again = write(tmp_path / "again.csv", [[*HEADER[:-1], "order"], ["2024-07-01", 12, 1, "a", -5]])
+    done = invoke("order", folder / "model", again, "--out", tmp_path / "orders.csv")
+    assert f"column order of {again} was replaced" in done.output
+    assert float(read(tmp_path / "orders.csv")[0]["order"]) > 0
+
+
+def test_the_example_ends_with_table_plot_and_report(monkeypatch, tmp_path):
+    from bilevelax import datasets
+
+    small = datasets.load_yaz()
+    small = small._replace(y=small.y[["lamb", "fish"]][:80], table=small.table[:80])
+    monkeypatch.setattr(datasets, "load_yaz", lambda: small)
+    done = invoke("example", "--out", tmp_path / "demo", "--max-iter", 20)
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    lines = done.output.splitlines()
+    assert any("boosted quantile" in line for line in lines[-6:])
+    assert lines[-2:] == [f"Plot: {tmp_path}/demo/newsvendor.png", f"Report: {tmp_path}/demo/newsvendor.html"]
+    done = invoke("example", "--out", tmp_path / "demo", "--max-iter", 20, "--json")
+    assert list(json.loads(done.stdout)) == ["fit", "order", "evaluate"] and done.stderr == ""
 
 
 def test_semicolons_bom_and_decimal_commas(trained, tmp_path):
@@ -109,6 +178,13 @@ WRONG = {
     "no rows": (HEADER, [], (), "at least 2 are needed"),
     "negative cost": (HEADER, days(), ("--holding", -1), "`--holding` must be a positive number. Got -1"),
     "penalty": (HEADER, days(), ("--penalty", "much"), "`--penalty` must be a number, inf or cv. Got 'much'"),
+    "two alike": (
+        [*HEADER[:-1], "shop=a", "demand"],
+        [[*row[:-1], i, row[-1]] for i, row in enumerate(days())],
+        (),
+        "would both become 'shop=a'. Rename one of them",
+    ),
+    "folds": (HEADER, days(), ("--folds", 0), "`cv` of RobustNewsvendor must be an integer >= 2. Got 0"),
     "perturb": (HEADER, days(), ("--perturb", "shop"), "`--perturb` names 'shop', which is no column of numbers"),
     "no date column": (HEADER, days(), ("--date", "when"), "has no column 'when', which holds the dates"),
     "no dates": (HEADER, days(), ("--date", "shop"), "must hold dates such as 2024-12-31. Got 'a'"),

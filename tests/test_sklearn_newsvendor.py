@@ -1,8 +1,11 @@
 """RobustNewsvendor: what it solves, what it promises scikit-learn, and what it says to bad input."""
 
+import dataclasses
 import pickle
+import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -18,14 +21,20 @@ from bilevelax.sklearn import (
     RobustNewsvendor,
     SampleAverage,
     WeightedSampleAverage,
+    _orders,
     _problem,
+    _search,
     _training,
+    policies,
 )
 from bilevelax.sklearn._columns import move_scales
+from bilevelax.sklearn._curvature import warn_of_curvature
+from bilevelax.sklearn._prepare import Scaling
+from bilevelax.sklearn._search import PATH
 from bilevelax.sklearn.conditional import Forest
 
 SMALL = dict(members=2, max_iter=20, n_atoms=8, batch_size=8, ascent_steps=2, random_state=0)
-TINY = {**SMALL, "members": 1, "policy": "linear", "conditional": Forest(trees=5)}
+TINY = {**SMALL, "members": 1, "policy": "linear", "conditional": Forest(trees=5), "penalty": np.inf}
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": "rows are drawn at random: repeating one is the same in law only"
 }
@@ -82,7 +91,7 @@ def test_shapes_and_scores(fitted, data):
 def test_folds_of_similar_size_compile_once(fitted, data):
     """60, 58 and 55 rows, other costs, other penalties: not one more program."""
     X, y = data
-    programs = lambda: (steps.chunk._cache_size(), _problem._mean_order.cache_info().currsize)
+    programs = lambda: (steps.chunk._cache_size(), _orders._mean_order.cache_info().currsize)
     before = programs()
     for n in (58, 55):
         RobustNewsvendor(2, 4, penalty=float(n), **SMALL).fit(X[:n], y[:n])
@@ -129,6 +138,92 @@ def test_auto_is_the_exact_envelope_gradient(fitted, key):
     expected = problem.grad_f(x, problem.start(x, xi), problem.outcomes(xi)[0][0], xi)[0]
     for a, b in zip(jax.tree.leaves(estimate.grad), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+def test_blocks_of_rows_give_the_same_orders(fitted, data, monkeypatch):
+    """Any number of rows, any size of block: the rule at each clipped context, as it is written down."""
+    X, _ = data
+    rows = np.concatenate([X, 100 * X])[:101]  # some far outside the range of training
+    z = fitted.prepared_.contexts.clipped(rows)
+    rules = [jax.tree.map(lambda a, i=i: a[i], fitted.policy_) for i in range(2)]
+    expected = fitted.prepared_.demands.back(np.mean([[rule(c) for c in z] for rule in rules], axis=0))[:, 0]
+    for block in (2**13, 32):
+        monkeypatch.setattr(_orders, "BLOCK", block)
+        for n in (101, 96, 33, 1):
+            np.testing.assert_allclose(fitted.predict(rows[:n]), np.maximum(expected[:n], 0), rtol=1e-12)
+    np.testing.assert_allclose(fitted.predict(np.asfortranarray(rows)), np.maximum(expected, 0), rtol=1e-12)
+
+
+def test_large_offsets_survive_single_precision():
+    """Seconds since 1970 are centred before they are rounded; beyond the range they count as its edge."""
+    scaling = Scaling(np.array([1.7e9]), np.array([2.0]), np.array([1.7e9 - 4]), np.array([1.7e9 + 4]))
+    x, static = policies.members_of(policies.linear, 1, 1, 1, 0)
+    ones = jax.tree.map(lambda a: jnp.ones_like(a, jnp.float32), x)
+    found = _orders.orders(static, ones, scaling, 1.7e9 + np.array([[0.0], [1.0], [9.0]]))
+    np.testing.assert_allclose(found[:, 0], [1, 1.5, 3])
+
+
+FOLDS = [(range(20), range(20, 40)), (range(40), range(40, 60))]
+
+
+def test_folds_choose_steps_and_penalty(fitted, data):
+    """Number, splitter and list of the same folds agree, in one program; costs are means over the folds."""
+    programs = steps.chunk._cache_size()
+    made = lambda cv, penalty="cv": RobustNewsvendor(1, 9, penalty=penalty, cv=cv, **SMALL).fit(*data)
+    number, splitter, pairs = (made(cv) for cv in (2, TimeSeriesSplit(2), FOLDS))
+    assert number.path_ == splitter.path_ == pairs.path_
+    assert list(number.path_) == list(PATH) and number.penalty_ == min(number.path_, key=number.path_.get)
+    alone = [made([fold], np.inf).path_[np.inf] for fold in FOLDS]
+    assert number.path_[np.inf] == pytest.approx(np.mean(alone), rel=1e-12)
+    assert steps.chunk._cache_size() == programs
+
+
+def test_the_path_is_warm_and_folds_stop_together():
+    """Each penalty starts where the fold's last one was best on average; steps are those of the mean curve."""
+    curves = {0: [9, 5, 1, 7], 1: [9, 5, 6]}  # fold 1 gives up first: the third look of fold 0 does not count
+    seen = []
+
+    def train(fold, penalty, number, x, T):
+        seen.append((fold, penalty, x, T))
+        costs = curves[fold] if number == 0 else [9, 4 - number]
+        history = [{"t": 50 * i, "validation": cost} for i, cost in enumerate(costs)]
+        return _training.Trained(None, [(fold, number, i) for i in range(len(costs))], history, fold == 1)
+
+    choice = _search.search([0, 1], (np.inf, 1.0, 0.3), "x1", train, 400)
+    assert choice == (0.3, 100, {np.inf: 3.5, 1.0: 3.0, 0.3: 2.0}, [9, 5, 3.5], False)
+    assert seen == [
+        *((fold, np.inf, "x1", 400) for fold in (0, 1)),
+        *((fold, 1.0, (fold, 0, 2), 50) for fold in (0, 1)),
+        *((fold, 0.3, (fold, 1, 1), 50) for fold in (0, 1)),
+    ]
+
+
+def test_a_penalty_too_small_for_the_theory_is_named(data):
+    """least_penalty_ is half the largest eigenvalue of the cost's Hessian in the context; below it, a warning."""
+    X, y = data
+    with pytest.warns(UserWarning, match=r"is 0.0001, but the adversary's problem is strongly concave only from"):
+        model = RobustNewsvendor(1, 9, penalty=1e-4, **SMALL).fit(X, y)
+    least = model.least_penalty_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_curvature(least, 1.01 * least)
+    with pytest.warns(UserWarning, match=f"Take a penalty of at least {least:.2g}"):
+        warn_of_curvature(least, 0.99 * least)
+
+
+def test_the_bound_is_the_curvature_of_the_cost(fitted):
+    """Against the Hessian written out, at the rows themselves: the bound is no less than the largest there."""
+    problem, x = fitted.problem_, fitted._x()
+    flat = dataclasses.replace(problem, data=problem.data._replace(reach=jnp.asarray(fitted.move_scales_)))
+
+    def largest(i):
+        xi = _problem.context_at(i, flat.data)
+        y0, eta = problem.start(x, xi), problem.outcomes(xi)[0][0]
+        hessian = jax.hessian(lambda y: flat.f(x, y, eta, xi) + jnp.sum(y**2) / 2)(y0).reshape(y0.size, y0.size)
+        return jnp.linalg.eigvalsh(hessian)[-1]
+
+    at_rows = float(jnp.max(jax.jit(jax.vmap(largest))(jnp.arange(60)))) / 2
+    assert 0.5 * at_rows < fitted.least_penalty_ < 2 * at_rows
 
 
 def test_penalty_path_and_infinity(data):
@@ -208,6 +303,8 @@ BAD = {
     "mask": (dict(perturb=[True]), "must have one entry for each of the 2 columns"),
     "factor": (dict(perturb=[-1.0, 0.0]), "must hold factors >= 0"),
     "fraction": (dict(validation_fraction=1.0), "must lie between 0 and 1"),
+    "cv": (dict(cv=1), "`cv` of RobustNewsvendor must be an integer >= 2"),
+    "folds": (dict(cv=[([0, 1], [2, 3])]), r"at least 4 rows to train on and 2 to judge by. Got \[\(2, 2\)\]"),
     "members": (dict(members=0), "`members` of RobustNewsvendor must be an integer >= 1"),
 }
 

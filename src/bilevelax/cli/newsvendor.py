@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import io
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +13,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bilevelax.cli import _shop
+from bilevelax.cli._terminal import busy, print_json
+
 app = typer.Typer(
     help="Orders from a CSV of past days: fit, order, evaluate; `example` shows all three.",
     no_args_is_help=True,
     add_completion=False,
 )
-KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def console() -> Console:
@@ -24,8 +29,11 @@ def console() -> Console:
 
 
 def say(*lines: str) -> None:
+    """Results, as they are: what looks like markup or a control code in a column's name stays text."""
+    from bilevelax.sklearn.tables import printable
+
     for line in lines:
-        console().print(line, markup=False)
+        console().print(printable(line), markup=False)
 
 
 def cost_option(name: str, value: float) -> float:
@@ -43,62 +51,9 @@ def penalty_option(word: str) -> Any:
         raise ValueError(f"`--penalty` must be a number, inf or cv. Got {word!r}.") from None
 
 
-def train(
-    file: Path,
-    targets: list[str],
-    holding: float,
-    backlog: float,
-    date: str | None,
-    perturb: list[str] | None,
-    **kw: Any,
-) -> tuple[Any, Any, Any, np.ndarray]:
-    """(model, schema, contexts, demands) from a file, with a report on the screen."""
-    from bilevelax.sklearn import RobustNewsvendor, _weights, newsvendor, tables
-
-    table, y, notes = tables.targets_of(tables.read_table(file), targets, file)
-    schema = tables.learn_schema(table, targets, date, file)
-    if schema.date:
-        order = np.argsort(tables.dates_of(table, schema.date, file).to_numpy(), kind="stable")
-        if (np.diff(order) < 0).any():
-            notes.append(f"rows were sorted by {schema.date}")
-        table, y = table.iloc[order].reset_index(drop=True), y[order]
-    X, found = schema.encode(table, file)
-    movable = schema.movable(perturb)
-    say(
-        f"{file}: {len(X)} rows, {X.shape[1]} features, demand in {', '.join(targets)}",
-        *schema.report(),
-        *notes,
-        *found,
-    )
-    say(f"May move: {', '.join(movable) or 'nothing'}")
-    if len(X) > _weights.FOREST_ROWS:
-        contexts = min(len(X), newsvendor.CONTEXTS)
-        say(f"The forest sees {_weights.FOREST_ROWS} of the {len(X)} rows, the policy {contexts}; chosen at random.")
-    model = RobustNewsvendor(holding, backlog, perturb=[list(X).index(name) for name in movable] or "none", **kw)
-    model.fit(X, y[:, 0] if len(targets) == 1 else y)
-    tried = ", ".join(f"{penalty:g}: {cost:.4g}" for penalty, cost in model.path_.items())
-    say(f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried or 'not computed'})")
-    return model, schema, X, y
-
-
-def save(model: Any, schema: Any, X: Any, y: np.ndarray, out: Path) -> None:
-    from bilevelax.sklearn.persist import save_newsvendor
-
-    arrays = {"X": X.to_numpy(float)[-KEPT:], "y": y[-KEPT:]}
-    save_newsvendor(model, out, {"schema": dataclasses.asdict(schema)}, **arrays)
-
-
-def load(folder: Path) -> tuple[Any, Any]:
-    """(model, schema)"""
-    from bilevelax.sklearn.persist import load_newsvendor
-    from bilevelax.sklearn.tables import Schema
-
-    model, record = load_newsvendor(folder)
-    if "schema" not in record:
-        raise ValueError(
-            f"{folder} was not written by `bilevelax newsvendor fit`: it has no schema of the columns. Fit again."
-        )
-    return model, Schema(**record["schema"])
+def number(value: float) -> Any:
+    """For JSON, which knows no infinity."""
+    return float(value) if np.isfinite(value) else str(float(value))
 
 
 @app.command()
@@ -112,29 +67,48 @@ def fit(
         str | None, typer.Option(help="Columns whose values may be off, separated by commas; by default measurements.")
     ] = None,
     penalty: Annotated[str, typer.Option(help="Price of moving them: a number, inf, or cv to choose.")] = "cv",
+    folds: Annotated[int, typer.Option(help="Folds in time that choose; 1: the last fifth of the rows.")] = 1,
     policy: Annotated[str, typer.Option(help="mlp or linear.")] = "mlp",
     max_iter: Annotated[int, typer.Option(help="Most training steps.")] = 400,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("model"),
+    as_json: AsJson = False,
 ) -> None:
     """Learn an ordering rule from past days.
 
     Example: bilevelax newsvendor fit demand.csv --target demand --holding 1 --backlog 9 --out model/
     """
-    trained = train(
-        file,
-        [name.strip() for name in target.split(",")],
-        cost_option("holding", holding),
-        cost_option("backlog", backlog),
-        date,
-        None if perturb is None else [name.strip() for name in perturb.split(",") if name.strip()],
-        penalty=penalty_option(penalty),
-        policy=policy,
-        max_iter=max_iter,
-        random_state=seed,
+    settings = {
+        "holding_cost": cost_option("holding", holding),
+        "backlog_cost": cost_option("backlog", backlog),
+        "penalty": penalty_option(penalty),
+        "cv": None if folds == 1 else folds,
+        "policy": policy,
+        "max_iter": max_iter,
+        "random_state": seed,
+    }
+    with busy(f"Reading {file}"):
+        past = _shop.read_past(file, target, date)
+    told = [*past.notes, *_shop.subsample_note(len(past.X))]
+    head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
+    if not as_json:
+        say(head, *past.schema.report(), *told)
+    with busy(f"Learning from {len(past.X)} rows: a forest, then up to {max_iter} steps under each penalty"):
+        model, movable, warned = _shop.learn(past, perturb, **settings)
+    _shop.save(model, past, out)
+    if as_json:
+        path = [{"penalty": number(value), "validation_cost": cost} for value, cost in model.path_.items()]
+        columns = {"features": list(past.X), "columns": past.schema.columns, "ignored": past.schema.ignored}
+        found = {"penalty": number(model.penalty_), "steps": model.n_iter_, "path": path, "notes": [*told, *warned]}
+        print_json({"model": str(out), "rows": len(past.X), **columns, "may_move": movable, **found})
+        return
+    tried = ", ".join(f"{value:g}: {cost:.4g}" for value, cost in model.path_.items())
+    say(
+        f"May move: {', '.join(movable) or 'nothing'}",
+        f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried or 'not computed'})",
+        *warned,
+        f"Model: {out}",
     )
-    save(*trained, out)
-    say(f"Model: {out}")
 
 
 @app.command()
@@ -142,6 +116,7 @@ def order(
     model: Annotated[Path, typer.Argument(help="Folder written by fit.")],
     file: Annotated[Path, typer.Argument(help="CSV of the days to order for.")],
     out: Annotated[Path, typer.Option(help="CSV to write: the columns of FILE and `order`.")] = Path("orders.csv"),
+    as_json: AsJson = False,
 ) -> None:
     """Orders for new days.
 
@@ -149,43 +124,51 @@ def order(
     """
     from bilevelax.sklearn.tables import read_table
 
-    rule, schema = load(model)
-    table = read_table(file)
-    if not len(table):
-        raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
-    X, notes = schema.encode(table, file)
-    orders = np.asarray(rule.predict(X)).reshape(len(X), -1)
+    rule, schema = _shop.load(model)
+    with busy(f"Reading {file}"):
+        table = read_table(file)
+        if not len(table):
+            raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
+        X, notes = schema.encode(table, file)
     names = ["order"] if len(schema.targets) == 1 else [f"order_{name}" for name in schema.targets]
-    table.assign(**dict(zip(names, orders.T, strict=True))).to_csv(out, index=False)
-    say(*notes, f"{len(table)} orders: {out}")
+    notes += [f"column {name} of {file} was replaced" for name in names if name in table.columns]
+    with busy(f"Writing {len(table)} orders to {out}"):
+        orders = np.asarray(rule.predict(X)).reshape(len(X), -1)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        table.assign(**dict(zip(names, orders.T, strict=True))).to_csv(out, index=False)
+    if as_json:
+        print_json({"orders": str(out), "rows": len(table), "columns": names, "notes": notes})
+    else:
+        say(*notes, f"{len(table)} orders: {out}")
 
 
 @app.command()
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder written by fit.")],
     file: Annotated[Path, typer.Argument(help="CSV of later days with their demand.")],
-    out: Annotated[Path, typer.Option(help="PNG to draw.")] = Path("evaluation.png"),
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(help="File to write: a page (.html) or a picture (.png, .svg, .pdf). May be repeated."),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Costs on later days, against baselines trained on the same rows as the model."""
-    from bilevelax.datasets.files import read_arrays
-    from bilevelax.sklearn import baselines
-    from bilevelax.sklearn.compare import Outcome, tabulate
-    from bilevelax.sklearn.plots import plot_comparison
-    from bilevelax.sklearn.tables import read_table, targets_of
+    """Costs on later days, against baselines trained on the same rows as the model.
 
-    rule, schema = load(model)
-    table, y, notes = targets_of(read_table(file), schema.targets, file)
-    X, found = schema.encode(table, file)
-    arrays = read_arrays(model / "arrays.npz", ("X", "y"))
-    outcomes = {"robust": Outcome.of(rule, X, y)}
-    for name, baseline in baselines(rule.holding_cost, rule.backlog_cost, random_state=0).items():
-        outcomes[name] = Outcome.of(baseline.fit(arrays["X"], arrays["y"]), X.to_numpy(float), y)
-    comparison = tabulate(outcomes, outcomes["quantile"], "robust")
-    say(*notes, *found)
-    console().print(shown(comparison.table))
+    Example: bilevelax newsvendor evaluate model/ later.csv --out evaluation.html
+    """
+    with busy(f"Fitting baselines and ordering for the days of {file}"):
+        judged = _shop.judge(model, file)
+    written = [str(_shop.draw(judged, file, path)) for path in out or [Path("evaluation.html")]]
+    table = judged.comparison.table
+    if as_json:
+        rows = [{"newsvendor": str(name), **{k: number(v) for k, v in row.items()}} for name, row in table.iterrows()]
+        print_json({"rows": judged.rows, "table": rows, "files": written, "notes": judged.notes})
+        return
+    say(*judged.notes)
+    console().print(shown(table))
     say("relative: cost / mean demand; service: share of orders that cover demand; filled: share of demand met;")
     say("worst: mean of the dearest tenth; diff: to the first row, with its 95 % paired bootstrap interval.")
-    say(f"Plot: {plot_comparison(comparison, out)}")
+    say(*(f"{'Report' if path.endswith('.html') else 'Plot'}: {path}" for path in written))
 
 
 HEADS = {  # columns of the table in a terminal
@@ -212,8 +195,9 @@ def shown(table: Any) -> Table:
 
 @app.command()
 def example(
-    out: Annotated[Path, typer.Option(help="Folder of files, model and plot.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder of files, model, plot and report.")] = Path("demo"),
     max_iter: Annotated[int, typer.Option(help="Most training steps.")] = 400,
+    as_json: AsJson = False,
 ) -> None:
     """YAZ end to end: seven dishes of a restaurant, trained on 570 days, evaluated on the 190 days after."""
     from bilevelax.datasets import load_yaz
@@ -224,11 +208,22 @@ def example(
     whole = data.table.drop(columns=["weekday", "month", "year", "is_closed"]).join(data.y)
     whole[:cut].to_csv(out / "past.csv", index=False)
     whole[cut:].to_csv(out / "later.csv", index=False)
-    targets = ",".join(data.y)
-    say(f"bilevelax newsvendor fit {out}/past.csv --target {targets} --holding 1 --backlog 9 --out {out}/model")
-    fit(out / "past.csv", targets, 1.0, 9.0, None, None, "cv", "mlp", max_iter, 0, out / "model")
-    say("", f"bilevelax newsvendor order {out}/model {out}/later.csv --out {out}/orders.csv")
-    order(out / "model", out / "later.csv", out / "orders.csv")
-    say("", f"bilevelax newsvendor evaluate {out}/model {out}/later.csv --out {out}/newsvendor.png")
-    evaluate(out / "model", out / "later.csv", out / "newsvendor.png")
-    say(f"Model and report: {out / 'model' / 'model.json'}")
+    steps = [
+        ["fit", f"{out}/past.csv", "--target", ",".join(data.y), "--holding", "1", "--backlog", "9"],
+        ["order", f"{out}/model", f"{out}/later.csv", "--out", f"{out}/orders.csv"],
+        ["evaluate", f"{out}/model", f"{out}/later.csv", "--out", f"{out}/newsvendor.png"],
+    ]
+    steps[0] += ["--max-iter", str(max_iter), "--out", f"{out}/model"]
+    steps[2] += ["--out", f"{out}/newsvendor.html"]
+    command = typer.main.get_command(app)
+    results = {}
+    for words in steps:
+        if as_json:
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                command.main([*words, "--json"], standalone_mode=False)
+            results[words[0]] = json.loads(said.getvalue())
+        else:
+            say(*[""] * (words[0] != "fit"), f"bilevelax newsvendor {' '.join(words)}")
+            command.main(words, standalone_mode=False)
+    if as_json:
+        print_json(results)

@@ -36,15 +36,9 @@ LABELS = {
 def render(groups: list[Group], title: str) -> str:
     """The whole page as text. Everything that comes from a run is escaped, here or by the script."""
     script = "".join((PAGE / name).read_text(encoding="utf-8") for name in ("chart.js", "page.js"))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     metrics = metrics_of(groups)
-    return environment.get_template("page.html").render(
+    return filled(
+        "page.html",
         title=title,
         groups=groups,
         runs=sum(len(group.records) for group in groups),
@@ -54,11 +48,25 @@ def render(groups: list[Group], title: str) -> str:
         labels=LABELS,
         tables=tables.all_tables(groups, metrics),
         data=embedded(payload(groups)),
-        style=Markup((PAGE / "style.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def filled(template: str, **values: Any) -> str:
+    """A template of the folder ``page`` with these values, all escaped, and what every page has."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(
+        style=Markup((PAGE / "style.css").read_text(encoding="utf-8")),
         version=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        **values,
     )
 
 

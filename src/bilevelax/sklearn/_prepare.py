@@ -53,6 +53,11 @@ class Sample(NamedTuple):
     def take(self, rows: Any) -> Sample:
         return Sample(*(a[rows] for a in self._asdict().values()))
 
+    def thinned(self, most: int) -> Sample:
+        """At most that many of the rows, evenly spaced."""
+        n = len(self.y)
+        return self if n <= most else self.take(np.linspace(0, n - 1, most).astype(int))
+
 
 class Prepared(NamedTuple):
     """What training and prediction need beside the rule."""
@@ -93,7 +98,9 @@ def atoms_of(conditional: Any, X: np.ndarray, k: int, seed: int, own: np.ndarray
     return np.sort(drawn.reshape(len(X), k, -1), axis=1)
 
 
-def problem_rows(prepared: Prepared, sample: Sample, k: int, together: bool, seed: int, own: np.ndarray | None) -> Rows:
+def problem_rows(
+    prepared: Prepared, sample: Sample, k: int, together: bool, seed: int, own: np.ndarray | None, least: int
+) -> Rows:
     """The rows in standardised units.
 
     Args:
@@ -104,6 +111,7 @@ def problem_rows(prepared: Prepared, sample: Sample, k: int, together: bool, see
             outcome for each atom.
         seed: of a conditional that samples.
         own: the rows' numbers among those that the conditional was fitted on; None for others.
+        least: rows to pad to.
     """
     atoms = atoms_of(prepared.conditional, sample.X, k, seed, own)
     atoms = prepared.demands.forth(atoms)
@@ -114,4 +122,5 @@ def problem_rows(prepared: Prepared, sample: Sample, k: int, together: bool, see
         sample.holding * per_unit,
         sample.backlog * per_unit,
         sample.weights,
+        least,
     )

@@ -70,9 +70,10 @@ def rows_of(
     holding: np.ndarray,
     backlog: np.ndarray,
     weights: np.ndarray,
+    least: int = LEAST_ROWS,
 ) -> Rows:
-    """NumPy leaves in the default precision, penalty infinite."""
-    n = bucket(len(contexts))
+    """NumPy leaves in the default precision, penalty infinite; padded to at least that many rows."""
+    n = bucket(len(contexts), least)
     cdf = np.cumsum(weights) / weights.sum()
     cdf[np.flatnonzero(weights)[-1] :] = 1.0
     dtype = jnp.zeros((), float).dtype
@@ -158,36 +159,3 @@ def newsvendor_problem(losses: Losses, rows: Rows) -> Problem:
         inverse=INVERSE,
         support=support,
     )
-
-
-LARGEST = 2**16  # rows at once
-
-
-def orders(static: PyTree, x: X, contexts: np.ndarray) -> np.ndarray:
-    """Mean order of the members for each context, (rows, outputs), standardised; in buckets of rows."""
-    leaves, structure = jax.tree.flatten(static)
-    parts = []
-    for start in range(0, len(contexts), LARGEST):
-        part = contexts[start : start + LARGEST]
-        whole = padded(part, min(bucket(len(part), 8), LARGEST))
-        parts.append(np.asarray(_program(tuple(leaves), structure)(x, whole))[: len(part)])
-    return np.concatenate(parts)
-
-
-def _program(leaves: tuple[Any, ...], structure: Any) -> Any:
-    try:
-        return _mean_order(leaves, structure)
-    except TypeError:  # unhashable parts
-        return _mean_order.__wrapped__(leaves, structure)
-
-
-@lru_cache(maxsize=256)
-def _mean_order(leaves: tuple[Any, ...], structure: Any) -> Any:
-    static = jax.tree.unflatten(structure, leaves)
-
-    @jax.jit
-    def mean_order(x: X, contexts: jax.Array) -> jax.Array:
-        each = jax.vmap(lambda x: jax.vmap(eqx.combine(x, static))(contexts))(x)
-        return jnp.mean(each, axis=0)
-
-    return mean_order

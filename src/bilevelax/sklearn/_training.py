@@ -101,35 +101,34 @@ class Settings(NamedTuple):
 
 
 class Watch:
-    """The least validation cost seen, and when to give up.
+    """Every x that was looked at, and when to give up.
 
     Args:
         cost: ``x -> dict`` with a column ``validation``, or without it where nothing is held out.
-        patience: chunks without a lower cost after which to stop; 0 never stops.
+        patience: looks without a lower validation cost after which to stop; 0 never stops.
     """
 
     def __init__(self, cost: Callable[[X], dict[str, float]], patience: int) -> None:
         self.cost, self.patience = cost, patience
-        self.x: X = None
-        self.least, self.best, self.seen = np.inf, -1, -1
+        self.visited: list[X] = []
+        self.costs: list[float] = []
 
     def metrics(self, x: X) -> dict[str, float]:
         row = self.cost(x)
-        self.seen += 1
-        if self.seen > 0 and row.get("validation", -self.seen) < self.least:  # x1 is no result
-            self.least, self.best, self.x = row.get("validation", -self.seen), self.seen, x
+        self.visited.append(x)
+        self.costs.append(row.get("validation", 0.0))
         return row
 
     def stop(self, problem: Problem, x: X, key: Key) -> tuple[bool, dict[str, float]]:
-        return 0 < self.patience <= self.seen - max(self.best, 0), {}
+        since = self.costs[1:]  # x1 is no result
+        return bool(since) and 0 < self.patience < len(since) - int(np.argmin(since)), {}
 
 
 class Trained(NamedTuple):
-    """x where the validation cost was least (the last one without validation), after t steps."""
+    """Where training ended, and all that was looked at on the way, row by row of the history."""
 
     x: X
-    t: int
-    cost: float
+    visited: list[X]
     history: list[dict[str, float]]
     stopped: bool
 
@@ -151,5 +150,4 @@ def train(
         stop_when=watch.stop,
         progress=settings.progress,
     )
-    t = int(result.history[watch.best]["t"])
-    return Trained(watch.x, t, float(watch.least), result.history, int(result.history[-1]["t"]) < settings.T)
+    return Trained(result.x, watch.visited, result.history, int(result.history[-1]["t"]) < settings.T)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,13 +18,15 @@ from bilevelax.errors import require_integer, require_positive
 from bilevelax.problem import Problem, X
 from bilevelax.sklearn import _problem, _training
 from bilevelax.sklearn._columns import dtypes_of, move_scales, names_of
+from bilevelax.sklearn._curvature import least_penalty, warn_of_curvature
+from bilevelax.sklearn._orders import orders as orders_of
 from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows, warn_of_few
+from bilevelax.sklearn._search import EVERY, PATH, Choice, Fold, search, splits_of
 from bilevelax.sklearn.costs import ScoredByCost, cost_array, newsvendor_cost
 from bilevelax.sklearn.policies import make_policy, members_of
 
-PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
 CONTEXTS = 100_000  # rows of the problem; of more, a random subsample
-EVERY = 50  # steps between two looks at the validation cost
+LOOKED = 20_000  # rows, evenly spaced, whose costs make the curves and choose steps and penalty
 ANSWER_STEPS = 50  # of the adversary in `worst_case_contexts`
 
 
@@ -57,14 +60,18 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         smoothing: of the loss, in units of 1 / standard deviation of demand; costs that are
             reported are never smoothed.
         max_iter, batch_size, learning_rate, weight_decay, ascent_steps: of the training.
-        early_stopping: choose the number of steps by the true cost on the last
-            ``validation_fraction`` of the rows, ``patience`` looks without progress, then train on
-            all rows for as long. Rows must be in the order of time.
+        early_stopping: choose the number of steps by the true cost on held-out rows, ``patience``
+            looks without progress, then train on all rows for as long.
+        cv: what is held out to choose steps and penalty. None: the last ``validation_fraction`` of the
+            rows; a number of folds of `TimeSeriesSplit`, a scikit-learn splitter, or a list of (train,
+            held) row numbers. Rows must be in the order of time.
         random_state: seed.
         verbose: show a progress bar.
 
     Attributes:
         penalty_: the penalty used; ``path_`` has the validation cost of each one tried.
+        least_penalty_: the least penalty under which the adversary's problem is strongly concave
+            around the rows; a smaller one that was given gets a warning.
         n_iter_, loss_curve_, validation_curve_, converged_: of the training.
         conditional_: the fitted conditional distribution.
         policy_: the rule as an equinox module (members stacked), in standardised units.
@@ -90,6 +97,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         weight_decay: float = 0.1,
         ascent_steps: int = 4,
         early_stopping: bool = True,
+        cv: Any = None,
         validation_fraction: float = 0.2,
         patience: int = 3,
         random_state: Any = None,
@@ -111,6 +119,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         self.weight_decay = weight_decay
         self.ascent_steps = ascent_steps
         self.early_stopping = early_stopping
+        self.cv = cv
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.random_state = random_state
@@ -164,62 +173,53 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
     def _train(self, sample: Sample) -> None:
         penalties = PATH if isinstance(self.penalty, str) else (float(self.penalty),)
-        held = round(self.validation_fraction * len(sample.y))
-        self.path_: dict[float, float] = {}
-        self.validation_curve_: list[float] = []
-        self.converged_ = True
-        self.n_iter_, self.penalty_ = self.max_iter, penalties[0]
-        if (self.early_stopping or len(penalties) > 1) and held >= 2 and len(sample.y) - held >= 4:
-            self._search(sample.take(slice(None, -held)), sample.take(slice(-held, None)), penalties)
+        least = _problem.bucket(min(len(sample.y), CONTEXTS))  # one program for folds and all rows
+        splits = splits_of(self.cv, self.validation_fraction, sample.X)
+        choice = Choice(penalties[0], self.max_iter, {}, [], True)
+        if splits and (self.early_stopping or len(penalties) > 1):
+            folds = [self._fold(sample.take(train), sample.take(held), least) for train, held in splits]
+            choice = search(folds, penalties, self._first(), self._try, self.max_iter)
+        self.penalty_, self.n_iter_, self.path_, self.validation_curve_, self.converged_ = choice
         self.prepared_ = prepare(sample, self.conditional, self.seed_)
         self.conditional_ = self.prepared_.conditional
         warn_of_few(self.conditional_, sample.X)
-        rows = self._rows_of(self.prepared_, sample)
+        rows = self._rows_of(self.prepared_, sample, least)
         self._rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)._asdict()
-        done = _training.train(
-            self.problem_,
-            self._first(),
-            self._key(),
-            self._settings(self.n_iter_),
-            lambda x: {"train": self._cost(x, self.prepared_, sample)},
-        )
+        cost = self._costs(self.prepared_, train=sample)
+        done = _training.train(self.problem_, self._first(), self._key(), self._settings(self.n_iter_), cost)
         self._arrays = [np.asarray(a) for a in jax.tree.leaves(done.x)]
         self.loss_curve_ = [row["train"] for row in done.history]
+        if not isinstance(self.penalty, str) and np.isfinite(self.penalty_):
+            warn_of_curvature(self.least_penalty_, self.penalty_)
 
-    def _rows_of(self, prepared: Prepared, sample: Sample, known: bool = True) -> _problem.Rows:
+    def _rows_of(self, prepared: Prepared, sample: Sample, least: int, known: bool = True) -> _problem.Rows:
         """At most `CONTEXTS` of the rows, chosen at random, as data of the problem."""
         own = np.arange(len(sample.X))
         if known and len(own) > CONTEXTS:
             own = np.sort(np.random.default_rng(self.seed_).choice(own, CONTEXTS, replace=False))
             sample = sample.take(own)
         together = self.estimator == "auto"
-        return problem_rows(prepared, sample, self.n_atoms, together, self.seed_, own if known else None)
+        return problem_rows(prepared, sample, self.n_atoms, together, self.seed_, own if known else None, least)
 
-    def _search(self, train: Sample, held: Sample, penalties: tuple[float, ...]) -> None:
-        """Set steps and penalty to those with the least true cost on the held-out rows.
-
-        The first penalty of the path sets the number of steps; the others start at its policy.
-        """
+    def _fold(self, train: Sample, held: Sample, least: int) -> Fold:
         prepared = prepare(train, self.conditional, self.seed_)
-        rows = self._rows_of(prepared, train)
-        cost = lambda x: {"train": self._cost(x, prepared, train), "validation": self._cost(x, prepared, held)}
-        x, least = self._first(), np.inf
-        for i, penalty in enumerate(penalties):
-            problem = _problem.newsvendor_problem(
-                self._losses(), _problem.with_penalty(rows, self.move_scales_, penalty)
-            )
-            settings = self._settings(self.max_iter if i == 0 else max(EVERY, self.n_iter_ // 2))
-            done = _training.train(problem, x, random.fold_in(self._key(), i), settings, cost, self.patience)
-            x, self.path_[penalty] = done.x, done.cost
-            if i == 0:
-                self.n_iter_, self.converged_ = done.t, done.stopped
-                self.validation_curve_ = [row["validation"] for row in done.history]
-            if done.cost < least:
-                least, self.penalty_ = done.cost, penalty
+        return Fold(prepared, self._rows_of(prepared, train, least), train, held)
+
+    def _try(self, fold: Fold, penalty: float, number: int, x: X, T: int) -> _training.Trained:
+        """Train on a fold under the path's penalty of that number."""
+        rows = _problem.with_penalty(fold.rows, self.move_scales_, penalty)
+        problem = _problem.newsvendor_problem(self._losses(), rows)
+        cost = self._costs(fold.prepared, train=fold.train, validation=fold.held)
+        return _training.train(problem, x, random.fold_in(self._key(), number), self._settings(T), cost, self.patience)
+
+    def _costs(self, prepared: Prepared, **samples: Sample) -> Callable[[X], dict[str, float]]:
+        """x -> mean true cost of a row, for each sample."""
+        few = {name: sample.thinned(LOOKED) for name, sample in samples.items()}
+        return lambda x: {name: self._cost(x, prepared, sample) for name, sample in few.items()}
 
     def _cost(self, x: X, prepared: Prepared, sample: Sample) -> float:
         """Mean true cost of a row."""
-        orders = prepared.demands.back(_problem.orders(self._static(), x, prepared.contexts.clipped(sample.X)))
+        orders = prepared.demands.back(orders_of(self._static(), x, prepared.contexts, sample.X))
         costs = newsvendor_cost(orders, sample.y, sample.holding, sample.backlog).sum(axis=1)
         return float(np.average(costs, weights=sample.weights))
 
@@ -228,8 +228,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
     def _members(self) -> tuple[X, Any]:
         factory = make_policy(self.policy, OWNER)
-        key = random.fold_in(self._key(), 2**31)
-        return members_of(factory, self.n_features_in_, self.n_outputs_, self.members, key)
+        return members_of(factory, self.n_features_in_, self.n_outputs_, self.members, self.seed_)
 
     def _first(self) -> X:
         return self._members()[0]
@@ -258,13 +257,19 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
     def settings_(self) -> dict[str, Any]:
         """The other arguments of `bilevelax.minimize` for that."""
         made = self._settings(self.n_iter_)
-        names = ("estimator", "optimizer", "every", "T")
-        return {**{name: getattr(made, name) for name in names}, "x1": self._first(), "key": self._key()}
+        kept = {name: getattr(made, name) for name in ("estimator", "optimizer", "every", "T")}
+        return {**kept, "x1": self._first(), "key": self._key()}
 
     @property
     def policy_(self) -> Any:
         check_is_fitted(self, "loss_curve_")
         return eqx.combine(self._x(), self._static())
+
+    @property
+    def least_penalty_(self) -> float:
+        """See the class; a lower bound of it, from the curvature around 64 training rows."""
+        check_is_fitted(self, "loss_curve_")
+        return least_penalty(self._losses(), self._rows, self.move_scales_, self.penalty_, self._x(), self._key())
 
     def _x(self) -> X:
         return jax.tree.unflatten(jax.tree.structure(self._first()), [jnp.asarray(a) for a in self._arrays])
@@ -274,7 +279,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "loss_curve_")
         X = validate_data(self, X, reset=False, dtype=np.float64)
         scales = self.prepared_
-        orders = scales.demands.back(_problem.orders(self._static(), self._x(), scales.contexts.clipped(X)))
+        orders = scales.demands.back(orders_of(self._static(), self._x(), scales.contexts, X))
         orders = np.maximum(orders, 0.0) if self.nonnegative_ else orders
         return orders[:, 0] if self._flat else orders
 
@@ -289,7 +294,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         holding = cost_array(self.holding_cost, "holding_cost", OWNER, *shape)
         backlog = cost_array(self.backlog_cost, "backlog_cost", OWNER, *shape)
         sample = Sample(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
-        rows = self._rows_of(self.prepared_, sample, known=False)
+        rows = self._rows_of(self.prepared_, sample, _problem.LEAST_ROWS, known=False)
         rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)
         problem = _problem.newsvendor_problem(self._losses(), rows)
         y = np.asarray(_training.answers(problem, self._x(), ANSWER_STEPS)).mean(axis=1)[: len(X)]

@@ -19,7 +19,7 @@ PLAIN = (str, int, float, bool, type(None))
 
 def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str, Any], **arrays: np.ndarray) -> Path:
     """Write what `predict` needs, ``extra`` (plain JSON) and further arrays."""
-    settings = {name: value for name, value in model.get_params(deep=False).items() if name not in ("perturb",)}
+    settings = {k: value for k, value in model.get_params(deep=False).items() if k not in ("perturb", "cv")}
     odd = [name for name, value in settings.items() if not isinstance(value, PLAIN)]
     if odd:
         raise ValueError(f"A model whose `{odd[0]}` is an object cannot be saved as JSON; use pickle or skops for it.")

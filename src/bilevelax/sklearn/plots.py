@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +14,66 @@ SHOWN = 60  # last test rows in the panel of orders
 
 
 def plot_comparison(comparison: Any, path: str | Path) -> Path:
-    """Mean costs, with the interval of the difference to the first newsvendor; its orders beside demand."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Mean costs, with the interval of the difference to the first newsvendor; its orders beside demand.
 
-    table = comparison.table
-    figure = Figure(figsize=(10, 3.6), layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.6))
-    places = np.arange(len(table))[::-1]
-    first = float(table["mean_cost"].iloc[0])
-    error = np.abs(np.stack([table["difference"] - table["low"], table["high"] - table["difference"]]))
-    left.barh(places, table["mean_cost"], color=[COLOURS[0], *["0.75"] * (len(table) - 1)])
-    left.errorbar(table["mean_cost"], places, xerr=error, fmt="none", ecolor="0.2", capsize=3, linewidth=1)
-    left.axvline(first, color=COLOURS[0], linewidth=0.8, linestyle=":")
-    left.set_yticks(places, [str(name) for name in table.index])
-    left.set_xlabel("mean cost of a row (bars: 95 % of the difference)")
-    outcome = next(iter(comparison.outcomes.values()))
-    rows = np.arange(max(0, len(outcome.costs) - SHOWN), len(outcome.costs))
-    right.plot(rows, outcome.demand[rows].sum(axis=1), color="0.2", label="demand", linewidth=1.2)
-    right.plot(rows, outcome.orders[rows].sum(axis=1), color=COLOURS[1], label="orders", linewidth=1.6)
-    right.set_xlabel("test row")
-    right.set_ylabel("units" if outcome.orders.shape[1] == 1 else "units, all products")
-    right.grid(alpha=0.25)
-    right.margins(y=0.2)
-    right.legend(frameon=False, loc="upper left", ncols=2)
+    Args:
+        comparison: of `compare`.
+        path: a file to write; its ending says how (.png, .svg, .pdf).
+    """
+    figure, (left, right) = _figure((10, 3.6), 2, width_ratios=(1, 1.6))
+    _costs(left, comparison.table)
+    _orders(right, next(iter(comparison.outcomes.values())))
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path
+
+
+def drawings(comparison: Any) -> dict[str, str]:
+    """The two panels as SVG: ``costs`` and ``orders``."""
+    figure, (panel,) = _figure((8, 0.6 + 0.36 * len(comparison.table)))
+    _costs(panel, comparison.table)
+    found = {"costs": _svg(figure)}
+    figure, (panel,) = _figure((8, 3.2))
+    _orders(panel, next(iter(comparison.outcomes.values())))
+    return {**found, "orders": _svg(figure)}
+
+
+def _figure(size: tuple[float, float], panels: int = 1, **kw: Any) -> tuple[Any, list[Any]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, panels, squeeze=False, **kw)[0])
+
+
+def _svg(figure: Any) -> str:
+    import matplotlib
+
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "bilevelax", "svg.fonttype": "path"}):  # fonts are not everywhere
+        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    return file.getvalue()
+
+
+def _costs(panel: Any, table: Any) -> None:
+    places = np.arange(len(table))[::-1]
+    first = float(table["mean_cost"].iloc[0])
+    error = np.abs(np.stack([table["difference"] - table["low"], table["high"] - table["difference"]]))
+    panel.barh(places, table["mean_cost"], color=[COLOURS[0], *["0.75"] * (len(table) - 1)])
+    panel.errorbar(table["mean_cost"], places, xerr=error, fmt="none", ecolor="0.2", capsize=3, linewidth=1)
+    panel.axvline(first, color=COLOURS[0], linewidth=0.8, linestyle=":")
+    panel.set_yticks(places, [str(name).replace("$", r"\$") for name in table.index])  # no formulas
+    panel.set_xlabel("mean cost of a row (bars: 95 % of the difference)")
+
+
+def _orders(panel: Any, outcome: Any) -> None:
+    rows = np.arange(max(0, len(outcome.costs) - SHOWN), len(outcome.costs))
+    panel.plot(rows, outcome.demand[rows].sum(axis=1), color="0.2", label="demand", linewidth=1.2)
+    panel.plot(rows, outcome.orders[rows].sum(axis=1), color=COLOURS[1], label="orders", linewidth=1.6)
+    panel.set_xlabel("test row")
+    panel.set_ylabel("units" if outcome.orders.shape[1] == 1 else "units, all products")
+    panel.grid(alpha=0.25)
+    panel.margins(y=0.2)
+    panel.legend(frameon=False, loc="upper left", ncols=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -59,8 +60,18 @@ def make_policy(choice: Any, owner: str) -> Factory:
     return choice
 
 
-def members_of(factory: Factory, columns: int, outputs: int, members: int, key: Key) -> tuple[PyTree, Any]:
+def members_of(factory: Factory, columns: int, outputs: int, members: int, seed: int) -> tuple[PyTree, Any]:
     """(stacked arrays of ``members`` independent rules, what they share): x and its static part."""
+    shape = (columns, outputs, members, seed, jnp.zeros((), float).dtype)
+    try:
+        return _members_of(factory, *shape)
+    except TypeError:  # a factory that cannot be told apart from others is asked again
+        return _members_of.__wrapped__(factory, *shape)
+
+
+@lru_cache(maxsize=64)
+def _members_of(factory: Factory, columns: int, outputs: int, members: int, seed: int, _: Any) -> tuple[PyTree, Any]:
+    key = random.fold_in(random.key(seed), 2**31)
     made = [factory(columns, outputs, random.fold_in(key, i)) for i in range(members)]
     parts = [eqx.partition(rule, eqx.is_inexact_array) for rule in made]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in parts)), parts[0][1]

@@ -50,7 +50,7 @@ def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray
     pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
     for name in names:
         if name not in table.columns:
-            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(map(str, table.columns))}.")
+            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(map(printable, table.columns))}.")
     numbers = {}
     for name in names:
         numbers[name] = pandas.to_numeric(table[name], errors="coerce")
@@ -94,7 +94,7 @@ class Schema:
         for name in wanted:
             if self.columns.get(name, {}).get("kind") != "number":
                 numbers = [name for name, how in self.columns.items() if how["kind"] == "number"]
-                known = ", ".join(numbers) or "none"
+                known = ", ".join(map(printable, numbers)) or "none"
                 raise ValueError(f"`--perturb` names {name!r}, which is no column of numbers; those are {known}.")
         return wanted
 
@@ -143,20 +143,25 @@ def _numbers(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[di
 
 
 def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[dict[str, np.ndarray], list[str]]:
-    words = _words(column)
+    codes, words = _levels(column)
+    at = {value: np.isin(codes, [i for i, word in enumerate(words) if word == value]) for value in how["values"]}
     new = sorted(set(words) - set(how["values"]))
-    rows = int(np.isin(words, new).sum())
+    rows = len(codes) - int(sum(inside.sum() for inside in at.values()))
     shown = ", ".join(new[:3]) + (", ..." if len(new) > 3 else "")
     notes = (
         [f"{name}: {rows} rows with values not seen in training ({shown}) count as none of the known"] if new else []
     )
-    return {f"{name}={value}": (words == value).astype(float) for value in how["values"]}, notes
+    return {f"{name}={value}": inside.astype(float) for value, inside in at.items()}, notes
 
 
-def _words(column: Any) -> np.ndarray:
-    return np.array(
-        [MISSING if value is None or value != value else str(value).strip() for value in column], dtype=object
-    )
+def _levels(column: Any) -> tuple[np.ndarray, list[str]]:
+    """(number of each row's word, the words); a missing value is a word, too."""
+    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
+    codes, found = pandas.factorize(column)
+    words = [str(value).strip() for value in found]
+    if (codes < 0).any():
+        codes, words = np.where(codes < 0, len(words), codes), [*words, MISSING]
+    return codes, words
 
 
 def dates_of(table: Any, name: str, path: Any) -> Any:
@@ -207,7 +212,24 @@ def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) ->
         elif different > TOO_MANY:
             ignored[name] = f"{different} different words look like an identifier"
         else:
-            columns[name] = {"kind": "category", "values": sorted(set(_words(column)))}
+            columns[name] = {"kind": "category", "values": sorted(set(_levels(column)[1]))}
     if not columns and date is None:
         raise ValueError(f"{path} has no column that could be used beside {', '.join(targets)}.")
-    return Schema(targets, date, columns, ignored)
+    schema = Schema(targets, date, columns, ignored)
+    features = schema.features()
+    for name in features:
+        if features.count(name) > 1:
+            raise ValueError(f"Two columns of {path} would both become {name!r}. Rename one of them.")
+    return schema
+
+
+def named(option: str, columns: Any) -> list[str]:
+    """The columns that an option names: one whole name, or names separated by commas (quoted if they hold one)."""
+    if option in columns:
+        return [option]
+    return [name.strip() for name in next(csv.reader([option], skipinitialspace=True), []) if name.strip()]
+
+
+def printable(text: Any) -> str:
+    """Control characters spelled out: a column's name cannot move the cursor or colour the screen."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))

@@ -1,0 +1,175 @@
+"""What the newsvendor commands do, apart from how they tell it: past days, a rule, its costs on later days."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
+JUDGED = 20_000  # rows of a file that `evaluate` looks at, evenly spaced
+
+
+class Past(NamedTuple):
+    """A file of past days, read and encoded."""
+
+    file: Path
+    schema: Any
+    X: Any
+    y: np.ndarray
+    notes: list[str]
+
+
+class Judged(NamedTuple):
+    """A rule and the baselines on later days."""
+
+    comparison: Any
+    rule: Any
+    schema: Any
+    rows: int
+    notes: list[str]
+
+
+def read_past(file: Path, target: str, date: str | None) -> Past:
+    """Rows with known demand, in the order of time where there is a date."""
+    from bilevelax.sklearn import tables
+
+    whole = tables.read_table(file)
+    targets = tables.named(target, whole.columns)
+    table, y, notes = tables.targets_of(whole, targets, file)
+    schema = tables.learn_schema(table, targets, date, file)
+    if schema.date:
+        order = np.argsort(tables.dates_of(table, schema.date, file).to_numpy(), kind="stable")
+        if (np.diff(order) < 0).any():
+            notes.append(f"rows were sorted by {schema.date}")
+            table, y = table.iloc[order].reset_index(drop=True), y[order]
+    X, found = schema.encode(table, file)
+    return Past(file, schema, X, y, [*notes, *found])
+
+
+def subsample_note(rows: int) -> list[str]:
+    """What a large file is cut down to."""
+    from bilevelax.sklearn import _weights, newsvendor
+
+    if rows <= _weights.FOREST_ROWS:
+        return []
+    contexts = min(rows, newsvendor.CONTEXTS)
+    return [f"The forest sees {_weights.FOREST_ROWS} of the {rows} rows, the policy {contexts}; chosen at random."]
+
+
+def learn(past: Past, perturb: str | None, **settings: Any) -> tuple[Any, list[str], list[str]]:
+    """(fitted model, the columns that may move, warnings)."""
+    from bilevelax.sklearn import RobustNewsvendor
+    from bilevelax.sklearn.tables import named
+
+    movable = past.schema.movable(None if perturb is None else named(perturb, past.schema.columns))
+    numbers = [list(past.X).index(name) for name in movable]
+    model = RobustNewsvendor(perturb=numbers or "none", **settings)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model.fit(past.X, past.y[:, 0] if past.y.shape[1] == 1 else past.y)
+    own = [str(each.message) for each in caught if "RobustNewsvendor" in str(each.message)]
+    return model, movable, own
+
+
+def save(model: Any, past: Past, out: Path) -> None:
+    from bilevelax.sklearn.persist import save_newsvendor
+
+    arrays = {"X": past.X[-KEPT:].to_numpy(float), "y": past.y[-KEPT:]}
+    save_newsvendor(model, out, {"schema": dataclasses.asdict(past.schema)}, **arrays)
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    """(model, schema)"""
+    from bilevelax.sklearn.persist import load_newsvendor
+    from bilevelax.sklearn.tables import Schema
+
+    model, record = load_newsvendor(folder)
+    if "schema" not in record:
+        raise ValueError(
+            f"{folder} was not written by `bilevelax newsvendor fit`: it has no schema of the columns. Fit again."
+        )
+    return model, Schema(**record["schema"])
+
+
+def judge(model: Path, file: Path) -> Judged:
+    """Costs on the days of a file, against baselines fitted on the rows that the model keeps."""
+    from bilevelax.datasets.files import read_arrays
+    from bilevelax.sklearn import baselines
+    from bilevelax.sklearn.compare import Outcome, tabulate
+    from bilevelax.sklearn.tables import read_table, targets_of
+
+    rule, schema = load(model)
+    table, y, notes = targets_of(read_table(file), schema.targets, file)
+    if len(table) > JUDGED:
+        notes.append(f"{JUDGED} of the {len(table)} rows are looked at, evenly spaced")
+        some = np.linspace(0, len(table) - 1, JUDGED).astype(int)
+        table, y = table.iloc[some].reset_index(drop=True), y[some]
+    X, found = schema.encode(table, file)
+    arrays = read_arrays(model / "arrays.npz", ("X", "y"))
+    outcomes = {"robust": Outcome.of(rule, X, y)}
+    for name, baseline in baselines(rule.holding_cost, rule.backlog_cost, random_state=0).items():
+        outcomes[name] = Outcome.of(baseline.fit(arrays["X"], arrays["y"]), X.to_numpy(float), y)
+    return Judged(tabulate(outcomes, outcomes["quantile"], "robust"), rule, schema, len(X), [*notes, *found])
+
+
+def draw(judged: Judged, file: Path, out: Path) -> Path:
+    """Write the evaluation: a page where ``out`` ends in .html, else a picture."""
+    from bilevelax.sklearn.plots import plot_comparison
+
+    if out.suffix.lower() not in (".html", ".png", ".svg", ".pdf"):
+        raise ValueError(f"`--out` must end in .html, .png, .svg or .pdf. Got {str(out)!r}.")
+    if out.suffix.lower() != ".html":
+        return plot_comparison(judged.comparison, out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page(judged, file), encoding="utf-8")
+    return out
+
+
+COLUMNS = {
+    "mean_cost": "cost of a row",
+    "relative_cost": "cost / mean demand",
+    "service_level": "orders that cover demand",
+    "fill_rate": "demand met",
+    "worst_decile_cost": "cost, dearest tenth",
+    "prescriptiveness": "gain over the plain quantile",
+    "difference": "difference to the first",
+}
+SHARES = ("service_level", "fill_rate", "prescriptiveness")
+
+
+def page(judged: Judged, file: Path) -> str:
+    """The evaluation as one HTML file."""
+    from bilevelax.report.sheet import Section, inline, sheet
+    from bilevelax.report.tables import Cell, Line, Table
+    from bilevelax.sklearn.plots import drawings
+
+    rule, table = judged.rule, judged.comparison.table
+
+    def cell(row: Any, column: str) -> Cell:
+        value = float(row[column])
+        text = f"{value:.1%}" if column in SHARES else f"{value:.4g}"
+        note = f"{row['low']:.3g} to {row['high']:.3g}" if column == "difference" else ""
+        return Cell(text, numeric=True, note=note)
+
+    lines = [Line([Cell(str(name)), *(cell(row, column) for column in COLUMNS)]) for name, row in table.iterrows()]
+    costs = Table("Costs on these days", ["newsvendor", *COLUMNS.values()], lines)
+    svg = drawings(judged.comparison)
+    settings = {"holding cost": rule.holding_cost, "backlog cost": rule.backlog_cost, "penalty": rule.penalty_}
+    facts = [f"{name}: {value:g}" for name, value in settings.items()]
+    hint = (
+        "The clairvoyant pays nothing. Small print: 95 % paired bootstrap interval of the difference to the first row."
+    )
+    return sheet(
+        f"Orders on {judged.rows} days",
+        f"{file.name}: demand in {', '.join(judged.schema.targets)}; baselines were fitted on the model's own rows.",
+        [
+            Section("Costs", hint, table=costs),
+            Section("Mean cost of a day", drawing=inline(svg["costs"], "Mean cost of each newsvendor")),
+            Section("Orders and demand", drawing=inline(svg["orders"], "Orders and demand on the last days")),
+            Section("The model", notes=[*facts, *judged.schema.report(), *judged.notes]),
+        ],
+    )

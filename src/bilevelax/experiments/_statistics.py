@@ -12,6 +12,19 @@ LEVEL = 0.95
 RESAMPLES = 1000
 
 
+def number(value: float) -> str:
+    """Three digits, without an exponent where a reader would count its zeros: 1,290 and 0.0103, but 3.4e7."""
+    if not np.isfinite(value) or value == 0:
+        return f"{value:g}"
+    rounded = float(f"{value:.3g}")
+    if 1e3 <= abs(rounded) < 1e6:
+        return f"{rounded:,.0f}"
+    if 1e-4 <= abs(rounded) < 1e3:
+        return f"{rounded:.3g}"
+    mantissa, _, power = f"{rounded:.2e}".partition("e")
+    return f"{float(mantissa):g}e{int(power)}"
+
+
 class Interval(NamedTuple):
     """An estimate with its 95 % confidence interval."""
 
@@ -20,7 +33,7 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int | float) and self.low <= number <= self.high

@@ -26,13 +26,13 @@ def markdown(table: Table) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
 
 
 def claim_table(title: str, claims: Sequence[Claim]) -> Table:
-    """One row per claim."""
+    """One row per claim; each part of the measurement on its own line."""
     columns = ("claim", "paper", "ours, 95 % interval", "seeds", "verdict", "why")
-    rows = [(c.claim, c.paper, c.measured, str(c.seeds), f"**{c.verdict}**", c.why) for c in claims]
+    rows = [(c.claim, c.paper, c.measured.replace("; ", "\n"), str(c.seeds), f"**{c.verdict}**", c.why) for c in claims]
     return Table(title, columns, rows)
 
 
@@ -50,7 +50,7 @@ def section(shown: Shown, page: Path) -> str:
     ]
     for path, caption in shown.rendered.figures:
         target = Path(os.path.relpath(path, page.parent)).as_posix()
-        parts.append(f"```{{figure}} {target}\n:alt: {caption}\n\n{caption}\n```\n")
+        parts.append(f"```{{figure}} {target}\n:alt: {path.stem} of {shown.name}\n\n{caption}\n```\n")
     return "\n".join(parts)
 
 

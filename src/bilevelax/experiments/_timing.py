@@ -18,7 +18,7 @@ from bilevelax.estimators.dl_sgd import dl_sgd
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.experiments import _figures as figures
 from bilevelax.experiments._items import Cell, Claim, Records, Rendered, Row, Table
-from bilevelax.experiments._statistics import Interval, bootstrap, mean
+from bilevelax.experiments._statistics import Interval, bootstrap, mean, number
 from bilevelax.inverse import InverseHessian
 from bilevelax.problem import Key, Problem, X
 
@@ -120,15 +120,16 @@ def table(records: Records, paper: Paper) -> Table:
         both, line = samples(records, "seconds", K), [str(K)]
         for i in range(2):
             printed = paper.get(K)
-            line += [f"{both[:, i].mean():.2e}", f"{both[:, i].std(ddof=1):.2e}"]
-            line += [f"{printed[i].mean:.2e} ({printed[i].spread:.2e})" if printed else "-"]
+            ours = (both[:, i].mean(), both[:, i].std(ddof=1))
+            for pair in (ours, printed and printed[i]):
+                line.append(f"{number(1e3 * pair[0])} ({number(1e3 * pair[1])})" if pair else "-")
         shown = f"{paper[K][0].mean / paper[K][1].mean:.1f}" if K in paper else "-"
         rows.append((*line, str(ratio(records, "seconds", K)), shown, str(ratio(records, "grad_g", K))))
     columns = ["K"]
     for method in METHODS:
-        columns += [f"{method} mean, s", "sd", "paper: mean (spread)"]
+        columns += [f"{method}, ours", f"{method}, paper"]
     return Table(
-        "Seconds of one gradient; the paper calls its second column variance",
+        "Milliseconds of one gradient, mean (standard deviation); the paper calls its second column variance",
         (*columns, "DL / RT", "paper", "DL / RT, lower gradients"),
         rows,
     )

@@ -18,7 +18,7 @@ from bilevelax.applications._newsvendor import oracle_cost
 from bilevelax.experiments import _figures as figures
 from bilevelax.experiments import _newsvendors as newsvendors
 from bilevelax.experiments._formulation_runs import Study
-from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Table
+from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Table, tuning_table
 from bilevelax.experiments._statistics import Interval, mean
 
 PRINTED = [1.0, 10.0, 50.0, 100.0, 150.0]  # the paper's lambdas
@@ -193,13 +193,8 @@ def lambda_table(records: Records) -> Table:
 
 def tuning(records: Records) -> Table:
     """Validation costs of all step rules."""
-    rules = records.distinct("rule", kind="tuning")
-    rows = []
-    for method, decision in COMPARED:
-        found = {row["rule"]: row["loss"] for row in records.where(kind="tuning", method=method, decision=decision)}
-        cells = (found.get(rule, "-") for rule in rules)
-        rows.append((method, decision, *(f"{v:.3g}" if isinstance(v, float) else str(v) for v in cells)))
-    return Table("Tuning: validation cost of every step rule, one seed", ("method", "rule", *rules), rows)
+    which = {f"{method}, {decision}": {"method": method, "decision": decision} for method, decision in COMPARED}
+    return tuning_table(records, "cost", which)
 
 
 def larger_K(records: Records, method: str) -> Claim:

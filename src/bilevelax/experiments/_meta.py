@@ -85,7 +85,8 @@ def load(dataset: str = "auto", small: bool = False) -> Data:
     lower = train[:, :, : n - upper - validation]
     parts = (train[:, :, n - upper - validation : n - validation], train[:, :, n - validation :], test)
     fit, validate, scored = (meta_learning.make(lower, part, lam=LAM, norm=NORM, batch=1) for part in parts)
-    return Data(fit.problem, validate.problem, scored.problem, fit.x1, source)
+    one = lambda app: dataclasses.replace(fit.problem, data=app.problem.data)  # equal functions share programs
+    return Data(fit.problem, one(validate), one(scored), fit.x1, source)
 
 
 class Adaptation(NamedTuple):

@@ -78,11 +78,11 @@ def ends_table(records: Records) -> Table:
     return Table("Test loss of the last iterate", columns, rows)
 
 
-def tuning(records: Records) -> Table:
-    """Validation losses of all step rules."""
-    which = {
-        f"{method}, {setting}": {"method": method, "setting": setting}
-        for method in records.distinct("method", kind="tuning")
-        for setting in records.distinct("setting", kind="tuning", method=method)
-    }
+def tuning(records: Records, *more: str) -> Table:
+    """Validation losses of all step rules, by method, setting and these columns."""
+    which: dict[str, dict[str, Any]] = {}
+    for row in records.where(kind="tuning"):
+        where = {name: row[name] for name in ("method", "setting", *more)}
+        further = "".join(f", {name} = {row[name]}" for name in more)
+        which[f"{row['method']}, {row['setting']}{further}"] = where
     return tuning_table(records, "loss", which)

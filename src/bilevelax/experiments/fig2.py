@@ -186,7 +186,7 @@ def render(records: Records, out: Path) -> Rendered:
     ]
     columns = ("method", "setting", "iterations", "steps", "test loss", "seconds")
     ends = Table("Last iterates", columns, rows)
-    return Rendered([(figures.save(figure, out, "fig2"), caption)], [ends, tuning(records)])
+    return Rendered([(figures.save(figure, out, "fig2"), caption)], [ends, tuning(records, "T")])
 
 
 def last_rule(records: Records, which: dict[str, Any]) -> str:

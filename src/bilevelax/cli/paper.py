@@ -16,7 +16,7 @@ from bilevelax.experiments._records import is_complete
 from bilevelax.experiments._run import Shown, render_item, run_item
 
 WIDE = 200  # columns of a table in a file or a pipe, where nothing wraps
-COMMITTED, PAGE = Path("results/paper"), Path("docs/reproduction.md")
+COMMITTED, OMNIGLOT, PAGE = Path("results/paper"), Path("results/omniglot"), Path("docs/reproduction.md")
 
 
 def paper(
@@ -50,6 +50,7 @@ def paper(
         if len(names) > 1:
             names = with_records(names, folder)
         items = [render_item(name, out=folder) for name in names]
+        further = [render_item(name, out=OMNIGLOT) for name in names if out is None and is_complete(OMNIGLOT / name)]
     else:
         folder = out or Path("runs") / f"paper-{scale}"
         chosen = parse(given or [])
@@ -61,7 +62,7 @@ def paper(
     if render and item in (None, "all"):
         if not PAGE.parent.is_dir():
             raise ValueError(f"{PAGE} can only be written in the repository's root folder. Got {Path.cwd()}.")
-        typer.echo(f"Page: {_page.write(items, PAGE)}")
+        typer.echo(f"Page: {_page.write(items, PAGE, further)}")
 
 
 def with_records(names: list[str], folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from bilevelax.experiments import _figures as figures
 from bilevelax.experiments._items import Records, Table, tuning_table
 from bilevelax.experiments._meta import QUIET
-from bilevelax.experiments._statistics import Interval, mean
+from bilevelax.experiments._statistics import Interval, mean, number
 
 
 def curve(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
@@ -35,6 +36,15 @@ def settings_of(records: Records, method: str) -> list[str]:
 def difference(records: Records, column: str, one: dict[str, Any], other: dict[str, Any]) -> Interval:
     """Loss of one minus loss of the other, paired by seed."""
     return mean(ends(records, column, steps="paper", **one) - ends(records, column, steps="paper", **other))
+
+
+def spreads(records: Records, which: Iterable[dict[str, Any]]) -> str:
+    """How much the seeds differ in the loss of the last iterate, until y*."""
+    found = {
+        f"{one['method']} {one['setting']}": ends(records, "tight", **{"steps": "paper", **one}).std(ddof=1)
+        for one in which
+    }
+    return ", ".join(f"{name} {number(float(value))}" for name, value in found.items())
 
 
 def source(records: Records) -> str:

@@ -138,7 +138,10 @@ def table(records: Records, paper: Paper) -> Table:
 def faster(records: Records, paper: Paper, words: str) -> Claim:
     """RT-MLMC is an order of magnitude cheaper at the largest K."""
     Ks: Sequence[int] = records.distinct("K")
-    K = max(Ks)
+    K = max([K for K in Ks if K in paper] or Ks)
+    beyond = (
+        f" Beyond the paper's K, at {max(Ks)}: {ratio(records, 'seconds', max(Ks))}x in time." if max(Ks) > K else ""
+    )
     time_ratio, counted = ratio(records, "seconds", K), ratio(records, "grad_g", K)
     printed = paper[K][0].mean / paper[K][1].mean if K in paper else float("nan")
     return Claim(
@@ -148,5 +151,6 @@ def faster(records: Records, paper: Paper, words: str) -> Claim:
         1,
         Claim.judge(time_ratio.low >= min(printed, 10), time_ratio.low > 2),
         "In lower gradients the ratio is (2^(K+1) - 2) / (2K/(1 - 2^-K) - 2). The time of a gradient has a part that "
-        "does not depend on K (Neumann products at three points instead of one, dispatch), which hides it at small K.",
+        "does not depend on K (Neumann products at three points instead of one, dispatch), which hides it at small K."
+        + beyond,
     )

@@ -107,6 +107,20 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
     assert found.values("value", i=2) == [20, 21] and found.distinct("i") == [0, 1, 2]
 
 
+def test_a_finished_cell_can_be_run_again(tmp_path):
+    settings, log = {"seeds": 1}, []
+    run = lambda **kw: _records.collect("toy", tmp_path, "smoke", settings, three_cells(log), **kw)
+    before = run()
+    after = run(again="cell 1")
+    assert log == [0, 1, 2, 1]
+    assert sorted(after.rows, key=str) == sorted(before.rows, key=str)
+    with pytest.raises(
+        ValueError, match=r"No finished cell of toy has 'cell 9' in its name\. They are: cell 0; cell 2"
+    ):
+        run(again="cell 9")
+    assert _records.is_complete(tmp_path)
+
+
 def test_records_of_other_settings_are_refused(tmp_path):
     _records.collect("toy", tmp_path, "smoke", {"seeds": 1}, three_cells([]))
     with pytest.raises(ValueError, match=r"holds records of toy with other settings \(scale smoke, 1 seeds\)"):

@@ -31,6 +31,9 @@ def paper(
         Path | None,
         typer.Option(help="Folder of records and figures; by default runs/paper-SCALE, or results/paper to render."),
     ] = None,
+    again: Annotated[
+        str | None, typer.Option(help="Run finished cells with this in their names once more, e.g. to time them alone.")
+    ] = None,
     render: Annotated[
         bool, typer.Option("--render", help="Run nothing: draw from finished records; all of them write the page.")
     ] = False,
@@ -55,7 +58,8 @@ def paper(
         folder = out or Path("runs") / f"paper-{scale}"
         chosen = parse(given or [])
         items = [
-            run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=typer.echo) for name in names
+            run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=typer.echo, again=again)
+            for name in names
         ]
     for shown in items:
         display(shown)

@@ -14,8 +14,8 @@ all M, the one whose worst M needs the fewest steps. BSVRB's runs visit every ta
 and are cut at a budget of table rows; a target that was not reached is a lower bound.
 
 The target is reached where the mean over seeds of |grad F(x_t)|^2 is at most eps^2 from then on to
-the end of the run, and through its last tenth at least. The first such t alone would not do: with stale rows x runs through x* = 0 and
-away again, and a run that ends at |grad F|^2 = 18 would count as solved.
+the end of the run, and through its last tenth at least. The first such t alone would not do: with stale
+rows x runs through x* = 0 and away again, and a run that ends at |grad F|^2 = 18 would count as solved.
 
 Seconds of a step are measured apart from the runs, all methods and M taking turns, so that their
 ratios do not depend on what else the machine does.

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 import bilevelax as bx
 from bilevelax.applications import quadratic as quadratic_application
 from bilevelax.estimators import catalogue
-from bilevelax.estimators._blocks import at_least, draw_blocks
+from bilevelax.estimators._blocks import at_least, draw_blocks, few_of_many
 from bilevelax.estimators._tables import take
 from bilevelax.testing import check_estimator
 
@@ -281,6 +281,16 @@ def test_bsvrb_is_its_update_rule(version, multi_block, key):
         x = {"p": x["p"] - 0.1 * est.grad["p"]}
         xs.append(x["p"])
     np.testing.assert_allclose(xs, by_hand(version, problem, key, T, n, alpha=0.1, **settings), rtol=1e-9)
+
+
+def test_few_blocks_of_many_are_different_and_every_set_is_as_likely(key):
+    """Floyd's algorithm: all 15 pairs of 6 come up, none more often than the others (5 standard errors)."""
+    draws = 6000
+    keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(draws))
+    pairs = np.sort(np.asarray(jax.vmap(lambda key: few_of_many(key, 6, 2))(keys)), axis=1)
+    _, counts = np.unique(pairs, axis=0, return_counts=True)
+    assert np.all(pairs[:, 0] < pairs[:, 1]) and len(counts) == 15
+    assert np.abs(counts - draws / 15).max() < 5 * np.sqrt(draws / 15)
 
 
 def test_bsvrb_touches_the_trackers_of_sampled_blocks_only(multi_block, key):

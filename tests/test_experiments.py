@@ -11,8 +11,9 @@ import pytest
 
 import bilevelax as bx
 from bilevelax.experiments import _page, _records, _run, catalogue
-from bilevelax.experiments._items import VERDICTS, Cell, Claim, Table
-from bilevelax.experiments._statistics import Interval, bootstrap, exponent, mean, slope
+from bilevelax.experiments._items import VERDICTS, Cell, Claim, Records, Table
+from bilevelax.experiments._statistics import Interval, bootstrap, exponent, mean, number, slope
+from bilevelax.experiments._tasks_needed import Needed
 from bilevelax.experiments._trajectories import lanes, seed_keys, trajectories
 
 ITEMS = catalogue.names()
@@ -106,6 +107,20 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
     assert found.values("value", i=2) == [20, 21] and found.distinct("i") == [0, 1, 2]
 
 
+def test_a_finished_cell_can_be_run_again(tmp_path):
+    settings, log = {"seeds": 1}, []
+    run = lambda **kw: _records.collect("toy", tmp_path, "smoke", settings, three_cells(log), **kw)
+    before = run()
+    after = run(again="cell 1")
+    assert log == [0, 1, 2, 1]
+    assert sorted(after.rows, key=str) == sorted(before.rows, key=str)
+    with pytest.raises(
+        ValueError, match=r"No finished cell of toy has 'cell 9' in its name\. They are: cell 0; cell 2"
+    ):
+        run(again="cell 9")
+    assert _records.is_complete(tmp_path)
+
+
 def test_records_of_other_settings_are_refused(tmp_path):
     _records.collect("toy", tmp_path, "smoke", {"seeds": 1}, three_cells([]))
     with pytest.raises(ValueError, match=r"holds records of toy with other settings \(scale smoke, 1 seeds\)"):
@@ -173,5 +188,37 @@ def test_statistics():
     assert [Claim.judge(True), Claim.judge(False, True), Claim.judge(False)] == list(VERDICTS)
 
 
-def test_page_escapes_bars():
+def test_numbers_are_read_without_counting_zeros():
+    shown = [number(v) for v in (0.0, 1290.4, 999.6, -0.01034, 2.5, 3.4e7, 2e-5, float("nan"))]
+    assert shown == ["0", "1,290", "1,000", "-0.0103", "2.5", "3.4e7", "2e-5", "nan"]
+
+
+def test_page_escapes_bars_and_breaks_lines():
     assert "| a \\| b |" in _page.markdown(Table("t", ("x",), [("a | b",)]))
+    claim = Claim("c", "p", "one: 1; two: 2", 3, "not", "w")
+    assert "| one: 1<br>two: 2 |" in _page.markdown(_page.claim_table("", [claim]))
+
+
+def test_needed_amounts_grow_as_the_runs_say():
+    """Runs that cross the target after 10 sqrt(M) steps with one step size and never with the other."""
+    Ms, chunks = [4, 16, 64], 50
+    rows = []
+    for M in Ms:
+        T = chunks * 4
+        t = 4.0 * np.arange(chunks + 1)
+        for seed in range(2):
+            for step, needed in ((0.1, np.inf), (0.01, 10 * np.sqrt(M))):
+                square = np.exp(-np.log(10) * t / needed)  # 0.1 when t = needed
+                rows.append({"kind": "run", "method": "BSVRB", "M": M, "seed": seed, "step": step, "T": T})
+                rows[-1] |= {"square": square.tolist(), "eta": 3.0, "grad_g": 2.0}
+        rows.append({"kind": "time", "method": "BSVRB", "M": M, "turn": 0, "seconds_per_step": 0.5 * M})
+    records = Records(rows, {"settings": {"M": Ms, "steps": [0.1, 0.01], "seeds": 2}})
+    found = Needed(records, "BSVRB", np.sqrt(0.1))
+    assert found.reached == [True] * 3 and found.step == [0.01] * 3
+    np.testing.assert_allclose([a.value for a in found.amounts(None)], [20, 40, 80], rtol=1e-9)
+    np.testing.assert_allclose(
+        [found.growth(name).value for name in ("eta", "seconds_per_step")], [0.5, 1.5], rtol=1e-9
+    )
+    late = Needed(records, "BSVRB", np.sqrt(0.002))
+    assert late.reached == [True, True, False]
+    assert late.amounts("eta")[2].value == 3 * 200

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bilevelax.experiments._run import Shown
 
 WIDE = 200  # columns of a table in a file or a pipe, where nothing wraps
-COMMITTED, PAGE = Path("results/paper"), Path("docs/reproduction.md")
+COMMITTED, OMNIGLOT, PAGE = Path("results/paper"), Path("results/omniglot"), Path("docs/reproduction.md")
 
 
 def paper(
@@ -33,6 +33,9 @@ def paper(
         Path | None,
         typer.Option(help="Folder of records and figures; by default runs/paper-SCALE, or results/paper to render."),
     ] = None,
+    again: Annotated[
+        str | None, typer.Option(help="Run finished cells with this in their names once more, e.g. to time them alone.")
+    ] = None,
     render: Annotated[
         bool, typer.Option("--render", help="Run nothing: draw from finished records; all of them write the page.")
     ] = False,
@@ -43,6 +46,7 @@ def paper(
     Example: bilevelax paper table1 --scale quick
     """
     from bilevelax.experiments import _page
+    from bilevelax.experiments._records import is_complete
     from bilevelax.experiments._run import render_item, run_item
 
     if list_items:
@@ -59,10 +63,15 @@ def paper(
             names = with_records(names, folder)
         with busy(f"Drawing {', '.join(names)}"):
             items = [render_item(name, out=folder) for name in names]
+            there = [name for name in names if out is None and is_complete(OMNIGLOT / name)]
+            further = [render_item(name, out=OMNIGLOT) for name in there]
     else:
         folder = out or Path("runs") / f"paper-{scale}"
         chosen = parse(given or [])
-        items = [run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=say) for name in names]
+        items = [
+            run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=say, again=again)
+            for name in names
+        ]
     if as_json:
         print_json({"folder": str(folder), "items": [told(shown) for shown in items]})
     else:
@@ -71,7 +80,7 @@ def paper(
     if render and item in (None, "all"):
         if not PAGE.parent.is_dir():
             raise ValueError(f"{PAGE} can only be written in the repository's root folder. Got {Path.cwd()}.")
-        page = _page.write(items, PAGE)
+        page = _page.write(items, PAGE, further)
         say(f"Page: {page}")
     if not as_json:
         typer.echo(f"Records and figures: {folder}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
@@ -43,10 +43,25 @@ class Adjoints(NamedTuple):
 Track = Callable[[PyTree, PyTree, PyTree], PyTree]  # (old, phi at z^t, phi at z^{t-1}) -> new
 
 
+MANY = 10  # times as many contexts as blocks, from which on sorting all of them takes longer than drawing a few
+
+
+def few_of_many(key: Key, M: int, n: int) -> jax.Array:
+    """n different numbers below M, every set equally likely: Floyd's algorithm, whose cost does not grow with M."""
+    tops = jnp.arange(M - n, M)
+    drawn = random.randint(key, (n,), 0, tops + 1)
+
+    def place(i: jax.Array, rows: jax.Array) -> jax.Array:
+        taken = jnp.any(rows == drawn[i])
+        return rows.at[i].set(jnp.where(taken, tops[i], drawn[i]))
+
+    return lax.fori_loop(0, n, place, jnp.full(n, -1, drawn.dtype))
+
+
 def draw_blocks(key: Key, problem: Problem, M: int, n: int) -> Blocks:
     """n of the M contexts, all different, all equally likely, and their data."""
     keys = [random.fold_in(key, role) for role in range(4)]
-    rows = random.permutation(keys[0], M)[:n]
+    rows = few_of_many(keys[0], M, n) if n * MANY <= M else random.permutation(keys[0], M)[:n]
     xi = jax.vmap(problem.nth_context)(rows)
     draw = lambda key: jax.vmap(lambda i, xi: problem.conditional(random.fold_in(key, i), xi))(rows, xi)
     return Blocks(rows, xi, *map(draw, keys[1:]))

@@ -15,6 +15,7 @@ BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
 OTHER = "#7F7F7F"  # a method that is not listed
 METHODS: Mapping[str, str] = {
     "RT-MLMC": BLUE,
+    "RT-MLMC, less noise": "#003F7F",
     "DL-SGD": ORANGE,
     "MAML": GREEN,
     "m-step MAML": "#44AA99",
@@ -25,7 +26,7 @@ METHODS: Mapping[str, str] = {
     "WDRO": SKY,
     "WDRO-SI": BLUE,  # solved by RT-MLMC
     "SGD": BLACK,
-    "MLMC": GREEN,
+    "MLMC": "#999933",
     "antithetic": "#661100",
 }
 WIDTH, HEIGHT = 3.4, 2.8  # inches of one panel

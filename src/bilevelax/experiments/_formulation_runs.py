@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bilevelax.experiments import _newsvendors as newsvendors
@@ -91,6 +92,22 @@ class Study:
                 rows.append(
                     {"kind": "compare", **columns, "seed": seed, "m": m, "lam": lam, "rule": str(chosen), **found}
                 )
+        return rows
+
+    def moved(self, seeds: int) -> list[Row]:
+        """How far the adversary moves a context, at the last rules for every lambda and the largest m."""
+        chosen = training.best(self.trials("WDRO-SI", "network"), training.KINDS)
+        rows: list[Row] = []
+        for seed in range(seeds):
+            lanes = [(m, lam, chosen) for m in self.settings["m"] for lam in self.prices]  # as compare has: one program
+            xs = self.run("WDRO-SI", "network", seed, lanes, (self.T,), self.estimators["WDRO-SI"], training.ROLE_RUN)
+            first = self.settings["m"].index(self.most) * len(self.prices)
+            xs = jax.tree.map(lambda a: a[first : first + len(self.prices)], xs)  # noqa: B023 (used at once)
+            book = self.season(seed, "network").book
+            far = newsvendors.distances(xs, book, jnp.asarray(self.prices, float), self.widths("network"), self.d)
+            norm = float(jnp.linalg.norm(book.contexts, axis=1).mean())
+            for lam, distance in zip(self.prices, np.asarray(far, float), strict=True):
+                rows.append({"kind": "moved", "seed": seed, "lam": lam, "distance": _number(distance), "norm": norm})
         return rows
 
     def by_K(self, name: str, K: int, seeds: int) -> list[Row]:

@@ -73,6 +73,18 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
+def tuning_table(records: Records, what: str, names: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What every step rule gave on validation: a row for each rule, a column for each name of rows it belongs to."""
+    rules = records.distinct("rule", kind="tuning")
+    found = {
+        name: {row["rule"]: row["loss"] for row in records.where(kind="tuning", **where)}
+        for name, where in names.items()
+    }
+    shown = lambda value: f"{value:#.4g}" if isinstance(value, float) else value  # a word where it diverged
+    rows = [(rule, *(shown(losses.get(rule, "-")) for losses in found.values())) for rule in rules]
+    return Table(f"Tuning: validation {what} of every step rule, one seed", ("steps", *names), rows)
+
+
 class Rendered(NamedTuple):
     """What an item shows: files of figures (SVG) with captions, and tables."""
 

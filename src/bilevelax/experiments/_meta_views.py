@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from bilevelax.experiments import _figures as figures
-from bilevelax.experiments._items import Records, Table
-from bilevelax.experiments._statistics import Interval, mean
+from bilevelax.experiments._items import Records, Table, tuning_table
+from bilevelax.experiments._meta import QUIET
+from bilevelax.experiments._statistics import Interval, mean, number
 
 
 def curve(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
@@ -36,6 +38,15 @@ def difference(records: Records, column: str, one: dict[str, Any], other: dict[s
     return mean(ends(records, column, steps="paper", **one) - ends(records, column, steps="paper", **other))
 
 
+def spreads(records: Records, which: Iterable[dict[str, Any]]) -> str:
+    """How much the seeds differ in the loss of the last iterate, until y*."""
+    found = {
+        f"{one['method']} {one['setting']}": ends(records, "tight", **{"steps": "paper", **one}).std(ddof=1)
+        for one in which
+    }
+    return ", ".join(f"{name} {number(float(value))}" for name, value in found.items())
+
+
 def source(records: Records) -> str:
     return records.values("data", kind="end")[0]
 
@@ -44,7 +55,14 @@ def draw_other(records: Records, panel: Any, method: str) -> None:
     """The best constant or Adam variant, dashed."""
     for row in records.where(kind="end", method=method, steps="other", seed=0):
         t, losses = curve(records, method=method, setting=row["setting"], steps="other")
-        figures.band(panel, t, losses, method, f"{row['setting']}, {row['rule']}", color="0.35", linestyle="dashed")
+        figures.band(panel, t, losses, method, f"{row['setting']}, {row['rule']}", linestyle="dashed")
+
+
+def draw_quiet(records: Records, panel: Any) -> None:
+    """RT-MLMC with less noise, where it was run."""
+    for row in records.where(kind="end", method=QUIET, steps="paper", seed=0):
+        t, losses = curve(records, method=QUIET, setting=row["setting"], steps="paper")
+        figures.band(panel, t, losses, QUIET, f"{row['setting']}, less noise", linestyle="dashdot")
 
 
 def ends_table(records: Records) -> Table:
@@ -70,13 +88,11 @@ def ends_table(records: Records) -> Table:
     return Table("Test loss of the last iterate", columns, rows)
 
 
-def tuning_table(records: Records) -> Table:
-    """Validation losses of all step rules."""
-    rules = records.distinct("rule", kind="tuning")
-    rows = []
-    for method in records.distinct("method", kind="tuning"):
-        for setting in records.distinct("setting", kind="tuning", method=method):
-            found = {row["rule"]: row["loss"] for row in records.where(kind="tuning", method=method, setting=setting)}
-            cells = (found.get(rule, "-") for rule in rules)
-            rows.append((method, setting, *(f"{v:.3f}" if isinstance(v, float) else v for v in cells)))
-    return Table("Tuning: validation loss of every step rule, one seed", ("method", "", *rules), rows)
+def tuning(records: Records, *more: str) -> Table:
+    """Validation losses of all step rules, by method, setting and these columns."""
+    which: dict[str, dict[str, Any]] = {}
+    for row in records.where(kind="tuning"):
+        where = {name: row[name] for name in ("method", "setting", *more)}
+        further = "".join(f", {name} = {row[name]}" for name in more)
+        which[f"{row['method']}, {row['setting']}{further}"] = where
+    return tuning_table(records, "loss", which)

@@ -36,6 +36,7 @@ from bilevelax.problem import Key, Problem, X
 H, B = 1.0, 3.0  # holding and backlog cost; the paper gives neither
 SCALE = 15.0  # contexts are uniform on [-15, 15]^d
 MU, L = 0.5, 2.0  # of g in u, as long as the loss bends by less than lambda
+ADVERSARY = 100  # steps to its best answer, where it is measured
 CONTEXTS, DEMANDS = 4, 4  # in the minibatch of an upper iteration; demands of each in a draw of the gradient
 
 
@@ -171,6 +172,28 @@ def _costs(xs: X, contexts: jax.Array, demands: jax.Array, widths: tuple[int, ..
 def costs(xs: X, pairs: tuple[jax.Array, jax.Array], widths: tuple[int, ...], d: int) -> np.ndarray:
     """Mean unsmoothed loss of each of the stacked rules on stored contexts and demands."""
     return np.asarray(_costs(xs, *pairs, widths=widths, d=d), np.float64)
+
+
+@partial(jax.jit, static_argnames=("widths", "d"))
+def distances(xs: X, book: Book, lams: jax.Array, widths: tuple[int, ...], d: int) -> jax.Array:
+    """How far the adversary of WDRO-SI moves a context, |y* - xi| = |u*| / (2 lambda), mean over those stored.
+
+    u* by ADVERSARY gradient steps of 1/L on all demands, for each of the stacked rules with its lambda.
+    """
+    problem = template(widths, d, False)
+
+    def one(pair: tuple[X, jax.Array]) -> jax.Array:
+        x, lam = pair
+
+        def moved(row: jax.Array) -> jax.Array:
+            xi = Context(row, book.contexts[row], lam, book.demands[row, 0])
+            slope = jax.vmap(lambda u, eta: problem.grad_g(x, u, eta, xi), in_axes=(None, 0))
+            descend = lambda _, u: u - slope(u, book.demands[row]).mean(0) / L
+            return jnp.linalg.norm(lax.fori_loop(0, ADVERSARY, descend, jnp.zeros(d, xi.value.dtype))) / (2 * lam)
+
+        return lax.map(moved, jnp.arange(len(book.contexts))).mean()
+
+    return lax.map(one, (xs, lams))
 
 
 def best_constant(book: Book, test: tuple[jax.Array, jax.Array]) -> float:

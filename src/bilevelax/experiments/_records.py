@@ -96,6 +96,15 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     replace_text(folder / MANIFEST, json.dumps(manifest, indent=1))
 
 
+def forgotten(item: str, folder: Path, again: str) -> list[str]:
+    """The lines of the finished cells that are not to run again."""
+    lines = finished_lines(folder)
+    names = dict.fromkeys(json.loads(line)["cell"] for line in lines)
+    if not any(again in name for name in names):
+        raise ValueError(f"No finished cell of {item} has {again!r} in its name. They are: {'; '.join(names)}.")
+    return [line for line in lines if again not in json.loads(line)["cell"]]
+
+
 def collect(
     item: str,
     folder: Path,
@@ -103,12 +112,17 @@ def collect(
     settings: dict[str, Any],
     cells: Iterable[Cell],
     report: Callable[[str], None] = lambda line: None,
+    again: str | None = None,
 ) -> Records:
-    """Run the cells that are not finished yet, and pack the records when all of them are."""
+    """Run the cells that are not finished yet, and pack the records when all of them are.
+
+    ``again``: finished cells with this in their names are run once more, e.g. to take times alone on a machine.
+    """
     manifest = begin(item, folder, scale, settings)
-    if manifest["complete"]:
+    if manifest["complete"] and again is None:
         return read(item, folder)
-    lines = finished_lines(folder)
+    lines = finished_lines(folder) if again is None else forgotten(item, folder, again)
+    manifest["complete"] = False
     replace_text(folder / ROWS, "".join(line + "\n" for line in lines))
     finished = {row["cell"] for row in map(json.loads, lines) if DONE in row}
     todo = [cell for cell in cells if cell.name not in finished]

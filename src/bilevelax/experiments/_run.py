@@ -27,11 +27,12 @@ def run_item(
     out: Path,
     given: Mapping[str, Any] | None = None,
     report: Callable[[str], None] = lambda line: None,
+    again: str | None = None,
 ) -> Shown:
-    """Run what is not finished yet of an item, in the folder ``out / name``, and render it there."""
+    """Run what is not finished yet of an item, and the cells ``again``, in the folder ``out / name``; render it."""
     module = catalogue.module(name)
     settings = module.CONFIG.settings(scale, seeds, given)
-    _records.collect(name, out / name, scale, settings, module.run(settings, settings["seeds"]), report)
+    _records.collect(name, out / name, scale, settings, module.run(settings, settings["seeds"]), report, again)
     return render_item(name, out=out)
 
 

@@ -7,6 +7,7 @@ number of steps is the T from which on that mean is at most eps^2.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,7 +105,8 @@ class Totals:
         self.curves = np.asarray([[row["mean_square"] for row in group] for group in by_eps]).swapaxes(0, 1)
         self.per_step = {name: [float(np.mean([row[name] for row in group])) for group in by_eps] for name in COUNTS}
 
-    def _needed(self, curves: np.ndarray) -> np.ndarray:
+    def needed(self, curves: np.ndarray) -> np.ndarray:
+        """Steps for each eps according to these curves, (seeds, eps, chunks)."""
         return np.asarray(
             [
                 steps_needed(curves[:, i], every, eps)
@@ -114,6 +116,10 @@ class Totals:
 
     def steps(self) -> list[Interval]:
         """T for each eps."""
+        return self._steps
+
+    @functools.cached_property
+    def _steps(self) -> list[Interval]:  # a thousand resamples for each eps, asked for by every table
         return [
             bootstrap(lambda curves, i=i: steps_needed(curves, self.every[i], self.eps[i]), self.curves[:, i])  # type: ignore[misc]
             for i in range(len(self.eps))
@@ -123,13 +129,13 @@ class Totals:
         """Oracle calls of one kind for each eps."""
         return [Interval(*(n * part for part in T)) for n, T in zip(self.per_step[name], self.steps(), strict=True)]
 
-    def exponent(self, name: str | None = None) -> Interval:
-        """p of calls ~ eps^p (of steps where no kind is named), over the eps that were reached."""
+    def exponent(self, name: str | None = None, last: int = 0) -> Interval:
+        """p of calls ~ eps^p (of steps where no kind is named), over the (``last``) eps that were reached."""
         per_step = np.ones(len(self.eps)) if name is None else np.asarray(self.per_step[name])
 
         def fitted(curves: np.ndarray) -> float:
-            needed = self._needed(curves) * per_step
-            there = np.isfinite(needed)
-            return exponent(np.asarray(self.eps)[there], needed[there]) if there.sum() > 1 else float("nan")
+            needed = self.needed(curves) * per_step
+            there = np.flatnonzero(np.isfinite(needed))[-last:]
+            return exponent(np.asarray(self.eps)[there], needed[there]) if len(there) > 1 else float("nan")
 
         return bootstrap(fitted, self.curves)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
+from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 RESAMPLES = 1000
+
+
+def number(value: float) -> str:
+    """Three digits, without an exponent where a reader would count its zeros: 1,290 and 0.0103, but 3.4e7."""
+    if not np.isfinite(value) or value == 0:
+        return f"{value:g}"
+    rounded = float(f"{value:.3g}")
+    if 1e3 <= abs(rounded) < 1e6:
+        return f"{rounded:,.0f}"
+    if 1e-4 <= abs(rounded) < 1e3:
+        return f"{rounded:.3g}"
+    mantissa, _, power = f"{rounded:.2e}".partition("e")
+    return f"{float(mantissa):g}e{int(power)}"
 
 
 class Interval(NamedTuple):
@@ -20,7 +34,7 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int | float) and self.low <= number <= self.high
@@ -71,6 +85,6 @@ def slope(x: Any, y: Any, stderr: Any = None) -> Interval:
     return Interval(value, value - float(half), value + float(half))
 
 
-def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+def exponent(x: ArrayLike, y: ArrayLike) -> float:
     """p of y ~ x^p, by least squares on logarithms."""
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(np.asarray(y, float)), 1)[0])

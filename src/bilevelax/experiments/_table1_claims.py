@@ -154,6 +154,11 @@ def total_claims(records: Records, theorem_K: Callable[[float], int]) -> list[Cl
             ok = reached and g.low - hidden >= bounds["grad_g"] - 0.4 and f.low >= bounds["grad_f"] - 0.4
             partly = len(rule.eps) - len(missed) >= 3 and g.high - hidden >= bounds["grad_g"] - 0.4
             extra = f" Not within the run: eps = {', '.join(f'{e:g}' for e in missed)}." if missed else ""
+            if missed:
+                extra += (
+                    " These runs are horizon/eps^4 long, and the largest eps leaves them the least time to forget x_1; "
+                    f"between the two smallest eps, nearer to the bound, it is {rule.exponent('grad_g', 2)} for g."
+                )
             extra += f" Of the exponent of g, {hidden:.2f} is the logarithm K." if hidden else ""
             found.append(
                 Claim(

@@ -73,6 +73,7 @@ def totals(records: Records, problem: str, method: str, theorem_K: Callable[[flo
         if theorem_K:
             rows += by_K[theorem_K(eps)]
         else:
-            cost = {K: Totals(group).calls("grad_g")[0].value for K, group in by_K.items()}
+            found = {K: Totals(group) for K, group in by_K.items()}
+            cost = {K: t.needed(t.curves)[0] * t.per_step["grad_g"][0] for K, t in found.items()}
             rows += by_K[min(cost, key=lambda K: np.inf if np.isnan(cost[K]) else cost[K])]
     return Totals(rows)

@@ -18,7 +18,7 @@ from bilevelax.estimators.dl_sgd import dl_sgd
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.experiments import _figures as figures
 from bilevelax.experiments._items import Cell, Claim, Records, Rendered, Row, Table
-from bilevelax.experiments._statistics import Interval, bootstrap, mean
+from bilevelax.experiments._statistics import Interval, bootstrap, mean, number
 from bilevelax.inverse import InverseHessian
 from bilevelax.problem import Key, Problem, X
 
@@ -120,15 +120,16 @@ def table(records: Records, paper: Paper) -> Table:
         both, line = samples(records, "seconds", K), [str(K)]
         for i in range(2):
             printed = paper.get(K)
-            line += [f"{both[:, i].mean():.2e}", f"{both[:, i].std(ddof=1):.2e}"]
-            line += [f"{printed[i].mean:.2e} ({printed[i].spread:.2e})" if printed else "-"]
+            ours = (both[:, i].mean(), both[:, i].std(ddof=1))
+            for pair in (ours, printed and printed[i]):
+                line.append(f"{number(1e3 * pair[0])} ({number(1e3 * pair[1])})" if pair else "-")
         shown = f"{paper[K][0].mean / paper[K][1].mean:.1f}" if K in paper else "-"
         rows.append((*line, str(ratio(records, "seconds", K)), shown, str(ratio(records, "grad_g", K))))
     columns = ["K"]
     for method in METHODS:
-        columns += [f"{method} mean, s", "sd", "paper: mean (spread)"]
+        columns += [f"{method}, ours", f"{method}, paper"]
     return Table(
-        "Seconds of one gradient; the paper calls its second column variance",
+        "Milliseconds of one gradient, mean (standard deviation); the paper calls its second column variance",
         (*columns, "DL / RT", "paper", "DL / RT, lower gradients"),
         rows,
     )
@@ -137,7 +138,10 @@ def table(records: Records, paper: Paper) -> Table:
 def faster(records: Records, paper: Paper, words: str) -> Claim:
     """RT-MLMC is an order of magnitude cheaper at the largest K."""
     Ks: Sequence[int] = records.distinct("K")
-    K = max(Ks)
+    K = max([K for K in Ks if K in paper] or Ks)
+    beyond = (
+        f" Beyond the paper's K, at {max(Ks)}: {ratio(records, 'seconds', max(Ks))}x in time." if max(Ks) > K else ""
+    )
     time_ratio, counted = ratio(records, "seconds", K), ratio(records, "grad_g", K)
     printed = paper[K][0].mean / paper[K][1].mean if K in paper else float("nan")
     return Claim(
@@ -147,5 +151,6 @@ def faster(records: Records, paper: Paper, words: str) -> Claim:
         1,
         Claim.judge(time_ratio.low >= min(printed, 10), time_ratio.low > 2),
         "In lower gradients the ratio is (2^(K+1) - 2) / (2K/(1 - 2^-K) - 2). The time of a gradient has a part that "
-        "does not depend on K (Neumann products at three points instead of one, dispatch), which hides it at small K.",
+        "does not depend on K (Neumann products at three points instead of one, dispatch), which hides it at small K."
+        + beyond,
     )

@@ -10,13 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax
 
 from bilevelax.estimate import Cost, Estimator
-from bilevelax.experiments._trajectories import seed_keys
+from bilevelax.experiments._trajectories import run_segments, seed_keys
 from bilevelax.problem import Key, Problem, X
 from bilevelax.schedules import sqrt_then_linear_size
-from bilevelax.steps import Carry, initial_carry, step
 
 ROLE_RUN, ROLE_TUNE, ROLE_ADAPT = range(3)  # of a seed: runs that are reported, runs that are not, adaptation
 KINDS = ("paper", "constant", "adam")
@@ -69,18 +67,8 @@ class Curve(NamedTuple):
 
 def run(problem: Problem, x1: X, key: Key, rule: Numbers, gaps: jax.Array, estimator: Estimator) -> Curve:
     """x and the oracle calls so far after gaps[0], gaps[0] + gaps[1], ... iterations."""
-    method = optimizer(rule)
-
-    def one(_: Any, state: tuple[Carry, Cost]) -> tuple[Carry, Cost]:
-        carry, est = step(problem, estimator, method, state[0], key)
-        return carry, jax.tree.map(lambda a, b: a + jnp.asarray(b, jnp.int32), state[1], est.cost)
-
-    def segment(state: tuple[Carry, Cost], n: jax.Array) -> tuple[tuple[Carry, Cost], Curve]:
-        state = lax.fori_loop(0, n, one, state)
-        return state, Curve(state[0].x, state[1])
-
-    nothing = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), Cost())
-    return lax.scan(segment, (initial_carry(problem, estimator, method, x1), nothing), gaps)[1]
+    found = run_segments(problem, estimator, optimizer(rule), x1, key, gaps)[1]
+    return Curve(found.looked, jax.tree.map(lambda a: jnp.cumsum(a, dtype=a.dtype), found.cost))
 
 
 run_one = partial(jax.jit, static_argnames="estimator")(run)

@@ -43,15 +43,59 @@ def lanes(keys: Key, scales: Sequence[float]) -> tuple[Key, jax.Array]:
     return jnp.repeat(keys, len(scales), axis=0), jnp.tile(jnp.asarray(scales, float), len(keys))
 
 
-def scaled(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimizer with all its updates multiplied by a number kept in its state, so that lanes can differ in it."""
+def scaled(optimizer: optax.GradientTransformation, scale: jax.Array) -> optax.GradientTransformation:
+    """The optimizer with all its updates multiplied by a number, which may be traced: lanes can differ in it."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        inner, scale = state
-        updates, inner = optimizer.update(updates, inner, params)
-        return jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates), (inner, scale)
+        updates, state = optimizer.update(updates, state, params)
+        return jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates), state
 
-    return optax.GradientTransformation(lambda params: (optimizer.init(params), jnp.ones((), float)), update)
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+def nothing(x: X) -> dict[str, Any]:
+    """Watch nothing."""
+    return {}
+
+
+class Segments(NamedTuple):
+    """What a run leaves behind each stretch of steps, stacked."""
+
+    looked: Any  # ``look`` at the x reached
+    cost: Cost  # oracle calls of the stretch
+    seen: dict[str, jax.Array]  # sums of ``every_step`` over its iterates
+
+
+def run_segments(
+    problem: Problem,
+    estimator: Estimator,
+    optimizer: optax.GradientTransformation,
+    x1: X,
+    key: Key,
+    gaps: jax.Array,
+    look: Callable[[X], Any] = lambda x: x,
+    every_step: Watch = nothing,
+) -> tuple[X, Segments]:
+    """Algorithm 2 from x1 for gaps[0], gaps[1], ... steps, a look after each: the last x and what was seen.
+
+    Traceable, and in ``gaps``, the key and whatever the optimizer holds: the run of which all
+    experiments vectorise or repeat lanes.
+    """
+    zero = Cost(*(jnp.zeros((), jnp.int32) for _ in dataclasses.fields(Cost)))
+    unseen = optax.tree.zeros_like(every_step(x1))
+
+    def one(_: Any, state: Any) -> Any:
+        carry, cost, seen = state
+        seen = optax.tree.add(seen, every_step(carry.x))
+        carry, est = step(problem, estimator, optimizer, carry, key)
+        return carry, jax.tree.map(lambda a, b: a + jnp.asarray(b, a.dtype), cost, est.cost), seen
+
+    def segment(carry: Carry, n: jax.Array) -> tuple[Carry, Segments]:
+        carry, cost, seen = lax.fori_loop(0, n, one, (carry, zero, unseen))
+        return carry, Segments(look(carry.x), cost, seen)
+
+    carry, segments = lax.scan(segment, initial_carry(problem, estimator, optimizer, x1), gaps)
+    return carry.x, segments
 
 
 class Method(NamedTuple):
@@ -68,36 +112,16 @@ class Method(NamedTuple):
 @partial(jax.jit, static_argnames="method")
 def program(method: Method, problem: Problem, x1: X, keys: Key, scales: jax.Array, every: jax.Array) -> Any:
     """All lanes; ``every``, the steps per chunk, is traced: one program serves every length of run."""
-    optimizer = scaled(method.optimizer)
+    gaps = jnp.full(method.chunks, every, jnp.int32)
 
-    def one(key: Key, state: Any) -> Any:
-        carry, cost, seen = state
-        seen = optax.tree.add(seen, method.every_step(carry.x))
-        carry, est = step(problem, method.estimator, optimizer, carry, key)
-        return carry, jax.tree.map(lambda a, b: a + jnp.asarray(b, a.dtype), cost, est.cost), seen
+    def lane(key: Key, scale: jax.Array) -> tuple[X, Segments]:
+        optimizer = scaled(method.optimizer, scale)
+        return run_segments(
+            problem, method.estimator, optimizer, x1, key, gaps, look=method.watch, every_step=method.every_step
+        )
 
-    def lane(key: Key, scale: jax.Array) -> Any:
-        start = initial_carry(problem, method.estimator, optimizer, x1)
-        start = start._replace(opt_state=(start.opt_state[0], scale))
-        zero = Cost(*(jnp.zeros((), jnp.int32) for _ in dataclasses.fields(Cost)))
-        first = method.every_step(x1)
-
-        def chunk(carry: Carry, _: None) -> tuple[Carry, Any]:
-            state = (carry, zero, optax.tree.zeros_like(first))
-            carry, cost, seen = lax.fori_loop(0, every, lambda _, state: one(key, state), state)
-            return carry, (method.watch(carry.x), cost, seen)
-
-        carry, logs = lax.scan(chunk, start, None, method.chunks)
-        return carry.x, (method.watch(x1), first), logs
-
-    if method.together:
-        return jax.vmap(lane)(keys, scales)
-    return lax.map(lambda pair: lane(*pair), (keys, scales))
-
-
-def nothing(x: X) -> dict[str, Any]:
-    """Watch nothing."""
-    return {}
+    lanes = jax.vmap(lane)(keys, scales) if method.together else lax.map(lambda pair: lane(*pair), (keys, scales))
+    return *lanes, method.watch(x1), method.every_step(x1)
 
 
 def trajectories(
@@ -137,10 +161,10 @@ def trajectories(
     started = time.perf_counter()
     jax.block_until_ready(call(0))  # no steps: compiles
     ready = time.perf_counter()
-    x, (first, first_step), (values, cost, seen) = jax.block_until_ready(call(every))
+    x, (values, cost, seen), first, first_step = jax.block_until_ready(call(every))
     seconds = time.perf_counter() - ready
     t = every * np.arange(T // every + 1)
-    ahead = lambda a, b: np.concatenate([np.asarray(a)[:, None], np.asarray(b)], axis=1)
+    ahead = lambda a, b: np.concatenate([np.broadcast_to(np.asarray(a), (len(keys), 1)), np.asarray(b)], axis=1)
     sums = {name: np.cumsum(np.asarray(a, np.float64), axis=1) / t[1:] for name, a in seen.items()}
     return Trajectories(
         t,

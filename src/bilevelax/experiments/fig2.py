@@ -17,8 +17,8 @@ from bilevelax.experiments import _figures as figures
 from bilevelax.experiments import _meta as meta
 from bilevelax.experiments import _training as training
 from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Row, Table
-from bilevelax.experiments._meta_views import tuning_table
-from bilevelax.experiments._statistics import Interval, mean
+from bilevelax.experiments._meta_views import tuning
+from bilevelax.experiments._statistics import Interval, mean, number
 from bilevelax.experiments._trajectories import seed_keys
 
 CONFIG = Config(
@@ -60,14 +60,20 @@ CONFIG = Config(
 )
 
 
+OURS = ("RT-MLMC", meta.QUIET)
+KINDS = {"paper": "", "other": ", best constant or Adam"}
+
+
 def rivals(settings: dict[str, Any]) -> list[tuple[meta.Method, int]]:
-    """(method, iterations). BSVRB in two settings of its trackers, the theory's and its public scripts', and longer."""
+    """(method, iterations). RT-MLMC as in the paper and with less noise; BSVRB in two settings of its trackers, the
+    theory's and its public scripts', and longer."""
     shared = {"blocks": meta.TASKS, "batch": meta.IMAGES}
     theory = meta.Method("BSVRB", "v2, a = b = 0.5", bsvrb(2, **shared), meta.UNTIL_Y_STAR)
     scripts = meta.Method("BSVRB", "v2, a = b = 0.9, c = 1", bsvrb(2, a=0.9, b=0.9, c=1.0, **shared), meta.UNTIL_Y_STAR)
     T = settings["T"]
     runs = [(method, n) for method in (theory, scripts) for n in (T, settings["longer"] * T)]
-    return [(meta.rt(settings["K"])._replace(adaptation=meta.UNTIL_Y_STAR), T), *runs]
+    ours = [(one(settings["K"])._replace(adaptation=meta.UNTIL_Y_STAR), T) for one in (meta.rt, meta.quiet)]
+    return [*ours, *runs]
 
 
 def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
@@ -136,12 +142,13 @@ def chosen(records: Records, T: int, steps: str) -> dict[str, Any]:
 
 
 def runs(records: Records, longer: bool) -> dict[str, dict[str, Any]]:
-    """The curves of one panel: RT-MLMC and the better setting of BSVRB, each with both kinds of steps."""
+    """The curves of one panel: both RT-MLMC and the better setting of BSVRB, each with both kinds of steps."""
     T = records.settings["T"]
     T_bsvrb = records.settings["longer"] * T if longer else T
     found = {}
-    for steps, words in (("paper", ""), ("other", ", best constant or Adam")):
-        found[f"RT-MLMC{words}"] = {"method": "RT-MLMC", "T": T, "steps": steps}
+    for steps, words in KINDS.items():
+        for name in OURS:
+            found[f"{name}{words}"] = {"method": name, "T": T, "steps": steps}
         found[f"BSVRB v2{words}"] = chosen(records, T_bsvrb, steps)
     return found
 
@@ -157,7 +164,7 @@ def render(records: Records, out: Path) -> Rendered:
     axes[0].set(xlabel="upper iterations", ylabel="test loss, adapted until y*", title="by iterations")
     axes[1].set(xlabel="seconds (compilation apart)", title="by time")
     for panel in axes:
-        figures.legend(panel)
+        figures.legend(panel, room=0.25)
     data = records.distinct("data", kind="curve")[0]
     caption = (
         f"RT-MLMC (K = {records.settings['K']}) and BSVRB v2 on {data}, features of length {meta.NORM:g}; 95 % bands "
@@ -179,7 +186,7 @@ def render(records: Records, out: Path) -> Rendered:
     ]
     columns = ("method", "setting", "iterations", "steps", "test loss", "seconds")
     ends = Table("Last iterates", columns, rows)
-    return Rendered([(figures.save(figure, out, "fig2"), caption)], [ends, tuning_table(records)])
+    return Rendered([(figures.save(figure, out, "fig2"), caption)], [ends, tuning(records, "T")])
 
 
 def last_rule(records: Records, which: dict[str, Any]) -> str:
@@ -196,38 +203,52 @@ def at_time(records: Records, which: dict[str, Any], budget: float) -> np.ndarra
     return np.array([np.interp(budget, times, losses) for times, losses in zip(x, y, strict=True)])
 
 
+def gaps(records: Records, name: str, budget: float | None = None) -> list[Interval]:
+    """Test loss of ``name`` minus BSVRB v2, both kinds of steps: after T iterations, or after ``budget`` seconds."""
+    which = runs(records, budget is not None)
+    last = lambda label: table_of(records, "loss", **which[label])[:, -1]
+    timed = lambda label: at_time(records, which[label], budget or 0.0)
+    loss = last if budget is None else timed
+    return [mean(loss(f"{name}{words}") - loss(f"BSVRB v2{words}")) for words in KINDS.values()]
+
+
+def judged(records: Records, claim: str, budget: float | None, after: str, why: str) -> Claim:
+    """The verdict is on the paper's RT-MLMC; ``partly`` where only one kind of steps or less noise makes it hold."""
+    paper, quiet = (gaps(records, name, budget) for name in OURS)
+    return Claim(
+        claim,
+        "a figure without numbers",
+        f"test loss minus that of BSVRB v2 {after}: RT-MLMC {paper[0]}, with the best constant or Adam {paper[1]}; "
+        f"with less noise {quiet[0]}, with the best constant or Adam {quiet[1]}",
+        records.settings["seeds"],
+        Claim.judge(all(gap.high < 0 for gap in paper), any(gap.high < 0 for gap in (*paper, *quiet))),
+        why,
+    )
+
+
 def claims(records: Records) -> list[Claim]:
     short, long = runs(records, False), runs(records, True)
-    seeds = records.settings["seeds"]
-    last = lambda which: table_of(records, "loss", **which)[:, -1]
-    gaps: list[Interval] = [
-        mean(last(short[f"RT-MLMC{words}"]) - last(short[f"BSVRB v2{words}"]))
-        for words in ("", ", best constant or Adam")
-    ]
     budget = min(seconds(records, long["RT-MLMC"]), seconds(records, long["BSVRB v2"]))
-    timed = [
-        mean(at_time(records, long[f"RT-MLMC{words}"], budget) - at_time(records, long[f"BSVRB v2{words}"], budget))
-        for words in ("", ", best constant or Adam")
-    ]
     each = seconds(records, short["RT-MLMC"]) / seconds(records, short["BSVRB v2"])
+    spread = {name: float(table_of(records, "loss", **short[name])[:, -1].std(ddof=1)) for name in (*OURS, "BSVRB v2")}
+    noise = ", ".join(f"{name} {number(value)}" for name, value in spread.items())
     return [
-        Claim(
+        judged(
+            records,
             "RT-MLMC beats BSVRB v2 by iterations",
-            "a figure without numbers",
-            f"test loss of RT-MLMC minus BSVRB v2 after {records.settings['T']} iterations: {gaps[0]}; with the best "
-            f"constant or Adam: {gaps[1]}",
-            seeds,
-            Claim.judge(gaps[0].high < 0 and gaps[1].high < 0, gaps[0].high < 0 or gaps[1].high < 0),
-            "The same tasks and images per iteration, the same step rules tried; BSVRB also got the better of two "
-            "settings of its trackers.",
+            None,
+            f"after {records.settings['T']} iterations",
+            f"Noise: the standard deviation of the last loss over seeds is {noise}, with the paper's steps. Less noise "
+            "means the whole Neumann series instead of one random product of it, and levels spread evenly over the "
+            f"{meta.TASKS} tasks of an iteration. All see as many tasks and images per iteration and try the same step "
+            "rules; BSVRB also gets the better of two settings of its trackers.",
         ),
-        Claim(
+        judged(
+            records,
             "RT-MLMC beats BSVRB v2 by time",
-            "a figure without numbers",
-            f"the same after {budget:.2g} s: {timed[0]}; with the best constant or Adam: {timed[1]}",
-            seeds,
-            Claim.judge(timed[0].high < 0 and timed[1].high < 0, timed[0].high < 0 or timed[1].high < 0),
-            f"An iteration of RT-MLMC takes {each:.3g} times as long here, where there are few tasks; see the item "
-            "tasks for many of them.",
+            budget,
+            f"after {budget:.2g} s",
+            f"An iteration of RT-MLMC takes {each:.3g} times as long, with only 20 tasks, each of which BSVRB visits "
+            f"every {20 // meta.TASKS} iterations. For the setting at which it holds, many tasks, see the item tasks.",
         ),
     ]

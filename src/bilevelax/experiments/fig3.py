@@ -18,8 +18,22 @@ from bilevelax.applications._newsvendor import oracle_cost
 from bilevelax.experiments import _figures as figures
 from bilevelax.experiments import _newsvendors as newsvendors
 from bilevelax.experiments._formulation_runs import Study
-from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Table
-from bilevelax.experiments._statistics import Interval, mean
+from bilevelax.experiments._formulation_views import (
+    COMPARED,
+    EASY,
+    FORMULATIONS,
+    by_m_table,
+    chosen,
+    constants,
+    curves,
+    distance,
+    easy_table,
+    grids,
+    lambda_table,
+    tuning,
+)
+from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Row
+from bilevelax.experiments._statistics import Interval, mean, number
 
 PRINTED = [1.0, 10.0, 50.0, 100.0, 150.0]  # the paper's lambdas
 GRID = {"paper": [3e-4, 1e-3, 3e-3, 1e-2, 3e-2], "constant": [1e-4, 1e-3, 1e-2], "adam": [1e-4, 1e-3, 1e-2, 0.1]}
@@ -72,7 +86,6 @@ CONFIG = Config(
         },
     },
 )
-COMPARED = (("ERM", "network"), ("WDRO", "network"), ("WDRO-SI", "network"), ("ERM", "affine"), ("WDRO-SI", "affine"))
 
 
 def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
@@ -82,36 +95,15 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
     for name in ("DL-SGD", "RT-MLMC"):
         for K in settings["K"]:
             yield Cell(f"{name}, K = {K}", partial(study.by_K, name, K, seeds))
+    yield Cell("how far the adversary moves", partial(study.moved, seeds))
+    easy = study if settings["d"] <= EASY else Study({**settings, "d": EASY})
+    for name in FORMULATIONS:
+        yield Cell(f"{name}, {easy.d} dimensions", partial(in_few_dimensions, easy, name, seeds))
 
 
-def curves(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
-    """(iterations, test costs (seeds, iterations))."""
-    t = records.distinct("t", kind="curve", **equal)
-    return t, np.array(
-        [records.values("test", kind="curve", seed=seed, **equal) for seed in records.distinct("seed", kind="curve")]
-    )
-
-
-def chosen(records: Records, method: str, decision: str, m: int, grid: list[float]) -> np.ndarray:
-    """Test cost of each seed at the lambda of the grid that has the least validation cost; ERM has no lambda."""
-    rows = [
-        row
-        for row in records.where(kind="compare", method=method, decision=decision, m=m)
-        if method == "ERM" or row["lam"] in grid
-    ]
-    best = lambda seed: min((row for row in rows if row["seed"] == seed), key=lambda row: row["validation"])
-    return np.array([best(seed)["test"] for seed in sorted({row["seed"] for row in rows})])
-
-
-def constants(records: Records) -> np.ndarray:
-    """Test cost of the best constant order, one for each seed."""
-    m = max(records.settings["m"])
-    return np.asarray(records.values("constant", kind="compare", method="ERM", decision="network", m=m))
-
-
-def grids(records: Records) -> dict[str, list[float]]:
-    printed = records.settings["lam"]
-    return {"paper's lambdas": printed, "wider grid": [*records.settings["wide"], *printed]}
+def in_few_dimensions(study: Study, name: str, seeds: int) -> list[Row]:
+    """The comparison with all as it was but the length of a context."""
+    return [{**row, "kind": f"easy {row['kind']}"} for row in study.compare(name, "network", seeds)]
 
 
 def render(records: Records, out: Path) -> Rendered:
@@ -130,7 +122,8 @@ def render(records: Records, out: Path) -> Rendered:
         f"{min(s['wide']):g}. Right: lambda chosen on validation contexts. The paper prints no numbers for this figure."
     )
     return Rendered(
-        [(figures.save(figure, out, "fig3"), caption)], [by_m_table(records), lambda_table(records), tuning(records)]
+        [(figures.save(figure, out, "fig3"), caption)],
+        [by_m_table(records), lambda_table(records), easy_table(records), tuning(records)],
     )
 
 
@@ -144,15 +137,17 @@ def draw_by_K(records: Records, panel: Any, method: str) -> None:
         panel.plot(t[1:], losses.mean(0)[1:], color=shade, linestyle="dotted", linewidth=1.2)
     t, losses = curves(records, method=method, K=Ks[-1], steps="other")
     rule = records.values("rule", kind="curve", steps="other")[0]
-    panel.plot(t[1:], losses.mean(0)[1:], color="0.35", linestyle="dashed", label=f"K = {Ks[-1]}, {rule}")
-    panel.plot([], [], color="0.35", linestyle="dotted", label=f"the same, lambda = {small:g}")
+    panel.plot(
+        t[1:], losses.mean(0)[1:], color=figures.colour(method), linestyle="dashed", label=f"K = {Ks[-1]}, {rule}"
+    )
+    panel.plot([], [], color=figures.colour(method), linestyle="dotted", label=f"the same, lambda = {small:g}")
     panel.set(xlabel="upper iterations", ylabel="test cost", title=method)
 
 
 def draw_by_m(records: Records, panel: Any) -> None:
     ms = records.settings["m"]
     shift = {"ERM": -1.5, "WDRO": 0.0, "WDRO-SI": 1.5}  # bars side by side
-    for method in ("ERM", "WDRO", "WDRO-SI"):
+    for method in FORMULATIONS:
         for (label, grid), style in zip(grids(records).items(), ("solid", "dotted"), strict=True):
             if method == "ERM" and style == "dotted":
                 continue
@@ -165,41 +160,7 @@ def draw_by_m(records: Records, panel: Any) -> None:
         ms, [oracle_cost(newsvendors.H, newsvendors.B)] * len(ms), color="0.5", linestyle="dashdot", label="oracle"
     )
     panel.set(xlabel="demands per context, m", ylabel="test cost", title="formulations", xticks=ms)
-    figures.legend(panel, room=0.8, fontsize=6)
-
-
-def by_m_table(records: Records) -> Table:
-    rows = []
-    for method, decision in COMPARED:
-        for label, grid in grids(records).items():
-            if method != "ERM" or label == "paper's lambdas":
-                cells = (str(mean(chosen(records, method, decision, m, grid))) for m in records.settings["m"])
-                rows.append((method, decision, "-" if method == "ERM" else label, *cells))
-    columns = ("method", "rule", "lambda", *(f"m = {m}" for m in records.settings["m"]))
-    return Table("Test cost, lambda chosen on validation", columns, rows)
-
-
-def lambda_table(records: Records) -> Table:
-    """Mean test cost by lambda at the largest m."""
-    lams, m = [*records.settings["wide"], *records.settings["lam"]], max(records.settings["m"])
-    rows = []
-    for method, decision in COMPARED:
-        found = {
-            lam: records.values("test", kind="compare", method=method, decision=decision, m=m, lam=lam) for lam in lams
-        }
-        rows.append((method, decision, *(str(mean(v)) if v and np.max(v) < 1e6 else "-" for v in found.values())))
-    return Table(f"Test cost by lambda, m = {m}", ("method", "rule", *(f"{lam:g}" for lam in lams)), rows)
-
-
-def tuning(records: Records) -> Table:
-    """Validation costs of all step rules."""
-    rules = records.distinct("rule", kind="tuning")
-    rows = []
-    for method, decision in COMPARED:
-        found = {row["rule"]: row["loss"] for row in records.where(kind="tuning", method=method, decision=decision)}
-        cells = (found.get(rule, "-") for rule in rules)
-        rows.append((method, decision, *(f"{v:.3g}" if isinstance(v, float) else str(v) for v in cells)))
-    return Table("Tuning: validation cost of every step rule, one seed", ("method", "rule", *rules), rows)
+    figures.legend(panel, room=1.2, fontsize=6)
 
 
 def larger_K(records: Records, method: str) -> Claim:
@@ -216,38 +177,44 @@ def larger_K(records: Records, method: str) -> Claim:
         f"K = {Ks[-1]} minus K = {Ks[0]}: {at_one} at lambda = 1, {at_small} at lambda = {small:g}",
         records.settings["seeds"],
         Claim.judge(at_one.high < 0, at_small.high < 0),
-        "At the paper's lambdas the adversary moves a context of norm 87 by less than 0.1: there is nothing for K to "
-        "solve.",
+        f"At lambda = 1, the least of the paper's, the adversary moves a context of norm "
+        f"{number(records.values('norm', kind='moved')[0])} by {distance(records, 1.0)}, at {small:g} by "
+        f"{distance(records, small)}: where it hardly moves there is nothing for K to solve. At neither lambda do "
+        f"{records.settings['seeds']} seeds tell the K apart.",
     )
 
 
 def against(records: Records, other: str) -> Claim:
-    m = max(records.settings["m"])
-    gaps = {
-        label: mean(chosen(records, "WDRO-SI", "network", m, grid) - chosen(records, other, "network", m, grid))
-        for label, grid in grids(records).items()
-    }
+    m, s = max(records.settings["m"]), records.settings
+    gap = lambda kind, grid: mean(
+        chosen(records, "WDRO-SI", "network", m, grid, kind) - chosen(records, other, "network", m, grid, kind)
+    )
+    gaps, easy = (
+        {label: gap(kind, grid) for label, grid in grids(records).items()} for kind in ("compare", "easy compare")
+    )
     printed, wide = gaps.values()
     constant = np.mean(records.values("constant", kind="compare", method="ERM", decision="network"))
+    listed = lambda found: ", ".join(f"{label}: {gap}" for label, gap in found.items())
     return Claim(
         f"WDRO-SI beats {other}",
         "a figure without numbers",
-        f"WDRO-SI minus {other} at m = {m}: " + ", ".join(f"{label}: {gap}" for label, gap in gaps.items()),
-        records.settings["seeds"],
-        Claim.judge(printed.high < 0, wide.high < 0),
-        "On the paper's grid the adversary is too weak to change the rule. With the steps that validate best, of all "
-        f"kinds, every method costs about as much as the best constant order, {constant:.3g}: {records.settings['M']} "
-        f"contexts are few for a rule in {records.settings['d']} dimensions.",
+        f"WDRO-SI minus {other} at m = {m}: {listed(gaps)}; with contexts in R^{min(EASY, s['d'])}: {listed(easy)}",
+        s["seeds"],
+        Claim.judge(printed.high < 0, any(gap.high < 0 for gap in (wide, *easy.values()))),
+        f"At the paper's lambdas the adversary moves a context by at most {distance(records, min(s['lam']))}, too "
+        "little to change the rule; and with the steps that validate best every method costs about as much as the "
+        f"best constant order, {constant:.3g}: {s['M']} contexts are few for a rule in {s['d']} dimensions.",
     )
 
 
 def claims(records: Records) -> list[Claim]:
     s, printed = records.settings, records.settings["lam"]
     least, most = min(s["m"]), max(s["m"])
-    more = {
-        name: mean(chosen(records, name, "network", most, printed) - chosen(records, name, "network", least, printed))
-        for name in ("WDRO-SI", "ERM")
-    }
+    at = lambda name, m, kind="compare": chosen(records, name, "network", m, printed, kind)
+    more, few = (
+        {name: mean(at(name, most, kind) - at(name, least, kind)) for name in ("WDRO-SI", "ERM")}
+        for kind in ("compare", "easy compare")
+    )
     rules = {
         name: mean(chosen(records, name, "network", most, printed) - chosen(records, name, "affine", most, printed))
         for name in ("WDRO-SI", "ERM")
@@ -265,8 +232,9 @@ def claims(records: Records) -> list[Claim]:
             "m = 100 below m = 10",
             f"m = {most} minus m = {least}: WDRO-SI {more['WDRO-SI']}, ERM {more['ERM']}",
             s["seeds"],
-            Claim.judge(more["WDRO-SI"].high < 0, more["WDRO-SI"].value < 0),
-            "The number of contexts, not of demands, limits what is learnt here.",
+            Claim.judge(more["WDRO-SI"].high < 0, few["WDRO-SI"].high < 0),
+            f"With contexts in R^{min(EASY, s['d'])}, all else equal: WDRO-SI {few['WDRO-SI']}, ERM {few['ERM']}. In "
+            f"R^{s['d']} the {s['M']} contexts, not the demands, limit what is learnt.",
         ),
         Claim(
             "Network rules beat affine ones",

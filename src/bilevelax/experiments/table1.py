@@ -41,7 +41,7 @@ CONFIG = Config(
             "Ns": [4, 2],
             "dims": [16, 32],
             "memory_K": [2],
-            "eps": [1.0, 0.7],
+            "eps": [0.75, 0.65],
             "fewer": [0],
             "c": {"quadratic": 0.4, "nonconvex": 0.1},
             "horizon": {"quadratic": 8.0, "nonconvex": 24.0},

@@ -19,7 +19,7 @@ CONFIG = Config(
     scales={
         "smoke": {"seeds": 1, "K": [2], "calls": 4, "problem": {"d": 5, "M": 4, "m": 3, "widths": [4]}},
         "quick": {"seeds": 1, "K": [2, 4, 6, 8], "calls": 500, "problem": {}},
-        "full": {"seeds": 1, "K": [2, 4, 6, 8], "calls": 2000, "problem": {}},
+        "full": {"seeds": 1, "K": [2, 4, 6, 8, 10, 12], "calls": 1000, "problem": {}},
     },
 )
 PAPER = {

@@ -33,7 +33,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,
-    "min_reported_time": 1,
+    "write_computation_times": False,
     "remove_config_comments": True,
 }
 suppress_warnings = ["config.cache"]  # the gallery's settings hold what cannot be pickled

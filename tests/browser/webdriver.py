@@ -1,6 +1,5 @@
 """A headless Chromium, driven through the W3C WebDriver protocol by chromedriver: no Python package needed."""
 
-import base64
 import json
 import shutil
 import socket
@@ -97,11 +96,6 @@ class Browser:
 
     def devtools(self, command, parameters):
         return self.call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
-
-    def screenshot(self, path):
-        """The whole page."""
-        options = {"captureBeyondViewport": True, "format": "png"}
-        path.write_bytes(base64.b64decode(self.devtools("Page.captureScreenshot", options)["data"]))
 
     def complaints(self):
         """What the console has said since it was last asked: errors, warnings and blocked content."""

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from common import interleaved, median, publish
+from common import installed, interleaved, median, publish
 from jax import random
 from jax.flatten_util import ravel_pytree
 from problems import leader_follower, meta, newsvendor
+from rivals import jaxopt_average
 
 import bilevelax as bx
 from bilevelax.applications import Application, meta_learning
@@ -113,7 +114,10 @@ class Compiled(NamedTuple):
 
 
 def compiled(app: Application, estimator: bx.Estimator, mode: str = "stratified") -> Compiled:
-    batch = bx.minibatch(estimator, M, mode)
+    return as_it_is(app, bx.minibatch(estimator, M, mode))
+
+
+def as_it_is(app: Application, batch: bx.Estimator) -> Compiled:
     return Compiled(jax.jit(lambda key, problem, x: ravel_pytree(batch.estimate(key, problem, x, ())[0].grad)[0]), app)
 
 
@@ -158,6 +162,8 @@ def compare(name: str, app: Application, n0: int, effort: Effort) -> list[dict[s
         **dict(fitted(app, *each) for each in ((n0, 6, 2), (n0, 2, 8), (4 * n0, 2, 8), (n0, None, 8))),
     }
     calls = {f"{tuned_name}, tuned": tuned} | {label: compiled(app, estimator) for label, estimator in others.items()}
+    if installed("jaxopt"):
+        calls[f"vmap of jaxopt LBFGS, n={n0}"] = as_it_is(app, jaxopt_average(n0, M))
     ms = milliseconds(calls, effort.rounds)
     rows = [
         {"problem": name, "estimator": label, **row(call.sample(effort.calls, 3), exact, ms[label])}

@@ -45,15 +45,21 @@ def robust(price):
 
 
 grid = jnp.linspace(-2.0, 2.0, 81)
-figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-axes.plot(grid, 5 + 2 * np.tanh(grid), color="black", linewidth=0.8, linestyle="dashed", label="mean demand")
-for colour, price in zip(COLOURS, (100.0, 4.0, 1.5), strict=False):
-    problem, x1 = robust(price), jnp.array([5.0, 0.0])
-    estimator = bx.minibatch(bx.saa(32), 16)
-    run = bx.minimize(problem, estimator, optax.adam(0.03), x1, key=random.key(0), T=400)
-    axes.plot(grid, order(run.x_mean, grid), color=colour, label=f"order, price {price:g}")
-    moved = bx.respond(problem, run.x_mean, jnp.asarray(0.5), key=random.key(1))
-    print(f"price {price:g}: x = {np.round(run.x_mean, 2)}; the worst temperature near 0.5 is {moved:.3f}")
-axes.set(xlabel="temperature", ylabel="units")
-axes.legend(frameon=False)
+rules = {}
+for price in (100.0, 4.0, 1.5):
+    problem, estimator = robust(price), bx.minibatch(bx.saa(32), 16)
+    adam = optax.adam(optax.cosine_decay_schedule(0.05, 400))
+    run = bx.minimize(problem, estimator, adam, jnp.array([5.0, 0.0]), key=random.key(0), T=400)
+    rules[price] = order(run.x, grid)
+    moved = bx.respond(problem, run.x, jnp.asarray(0.5), key=random.key(1))
+    print(f"price {price:g}: x = {np.round(run.x, 2)}; the worst temperature near 0.5 is {moved:.3f}")
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), layout="constrained")
+left.plot(grid, 5 + 2 * np.tanh(grid), color="black", linewidth=0.8, linestyle="dashed", label="mean demand")
+for colour, (price, orders) in zip(COLOURS, rules.items(), strict=False):
+    left.plot(grid, orders, color=colour, label=f"order, price {price:g}")
+    right.plot(grid, orders - rules[100.0], color=colour)
+left.set(xlabel="temperature", ylabel="units")
+right.set(xlabel="temperature", ylabel="order, less that at price 100")
+left.legend(frameon=False)
 plt.show()

@@ -120,6 +120,10 @@ def test_public_names_are_sorted_and_exist():
     imported = {name for name, value in vars(_public).items() if not name.startswith("_")}
     assert imported == set(bilevelax.__all__) - {"__version__"}
     assert set(bilevelax.__all__) <= set(dir(bilevelax))
+    aliases = [
+        a for node in ast.walk(ast.parse((PACKAGE / "_public.py").read_text())) for a in getattr(node, "names", ())
+    ]
+    assert all(alias.asname == alias.name for alias in aliases)  # else `mypy --strict` does not see them
     with pytest.raises(AttributeError, match="module 'bilevelax' has no attribute 'nothing'"):
         _ = bilevelax.nothing
 

@@ -182,8 +182,8 @@ def render(records: Records, out: Path) -> Rendered:
             figures.band(panel, x, losses, which["method"], label, linestyle=style)
     axes[0].set(xlabel="upper iterations", ylabel="test loss, adapted until y*", title="by iterations")
     axes[1].set(xlabel="seconds (compilation apart)", title="by time")
-    for panel in axes:
-        figures.legend(panel, room=0.25)
+    for panel, room in zip(axes, (0.45, 0.0), strict=True):  # they share one axis
+        figures.legend(panel, room=room)
     data = records.distinct("data", kind="curve")[0]
     caption = (
         f"RT-MLMC (K = {records.settings['K']}) and BSVRB v2 on {data}, features of length {meta.NORM:g}; 95 % bands "

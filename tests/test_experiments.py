@@ -107,6 +107,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
     assert found.values("value", i=2) == [20, 21] and found.distinct("i") == [0, 1, 2]
 
 
+def test_cells_that_an_item_got_since_are_run(tmp_path):
+    settings, log = {"seeds": 1}, []
+    _records.collect("toy", tmp_path, "smoke", settings, list(three_cells(log))[:2])
+    found = _records.collect("toy", tmp_path, "smoke", settings, three_cells(log))
+    assert log == [0, 1, 2] and len(found.rows) == 6 and _records.is_complete(tmp_path)
+
+
 def test_a_finished_cell_can_be_run_again(tmp_path):
     settings, log = {"seeds": 1}, []
     run = lambda **kw: _records.collect("toy", tmp_path, "smoke", settings, three_cells(log), **kw)

@@ -121,7 +121,8 @@ def display(shown: Shown) -> None:
     typer.secho(f"{shown.name}: {title}", bold=True)
     for claim in shown.claims:
         typer.echo(f"  {claim.verdict:<10}  {claim.claim}.")
-        typer.echo(f"              Paper: {claim.paper}. Ours: {claim.measured} ({claim.seeds} seeds). {claim.why}")
+        seeds = f"{claim.seeds} seed{'' if claim.seeds == 1 else 's'}"
+        typer.echo(f"              Paper: {claim.paper}. Ours: {claim.measured} ({seeds}). {claim.why}")
     for path, _ in shown.rendered.figures:
         typer.echo(f"Figure: {path}")
 

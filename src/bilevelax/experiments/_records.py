@@ -114,36 +114,43 @@ def collect(
     report: Callable[[str], None] = lambda line: None,
     again: str | None = None,
 ) -> Records:
-    """Run the cells that are not finished yet, and pack the records when all of them are.
+    """Run the cells that are not finished yet, also those that an item got since, and pack the records.
 
     ``again``: finished cells with this in their names are run once more, e.g. to take times alone on a machine.
     """
     manifest = begin(item, folder, scale, settings)
-    if manifest["complete"] and again is None:
-        return read(item, folder)
     lines = finished_lines(folder) if again is None else forgotten(item, folder, again)
-    manifest["complete"] = False
+    taken = {row["cell"]: row["seconds"] for row in map(json.loads, lines) if DONE in row}
+    cells = list(cells)
+    if manifest["complete"] and all(cell.name in taken for cell in cells):
+        return read(item, folder)
+    manifest |= {"complete": False, "seconds": round(sum(taken.values()), 3)}
     replace_text(folder / ROWS, "".join(line + "\n" for line in lines))
-    finished = {row["cell"] for row in map(json.loads, lines) if DONE in row}
-    todo = [cell for cell in cells if cell.name not in finished]
-    if finished:
-        report(f"{item}: {len(finished)} cells are finished already")
+    write_manifest(folder, manifest)
+    todo = [cell for cell in cells if cell.name not in taken]
+    if taken:
+        report(f"{item}: {len(taken)} cells are finished already")
     with Progress(len(todo), label=item) as bar:
         for number, cell in enumerate(todo, 1):
             bar.note(cell.name)
-            started = time.perf_counter()
-            rows = [{"cell": cell.name, **row} for row in cell.work()]
-            seconds = time.perf_counter() - started
-            append(folder / ROWS, [*rows, {"cell": cell.name, DONE: len(rows), "seconds": round(seconds, 3)}])
-            manifest["seconds"] = round(manifest["seconds"] + seconds, 3)
-            write_manifest(folder, manifest)
+            run_cell(item, folder, cell, manifest, report)
             bar.update(number, {})
-            report(f"{item}: {cell.name}, {len(rows)} rows in {seconds:.1f} s")
     (folder / PACKED).write_bytes(gzip.compress((folder / ROWS).read_bytes(), mtime=0))
     manifest |= {"complete": True, "machine": machine()}
     write_manifest(folder, manifest)
     (folder / ROWS).unlink()
     return read(item, folder)
+
+
+def run_cell(item: str, folder: Path, cell: Cell, manifest: dict[str, Any], report: Callable[[str], None]) -> None:
+    """Run a cell and write its rows and the seconds so far."""
+    started = time.perf_counter()
+    rows = [{"cell": cell.name, **row} for row in cell.work()]
+    seconds = time.perf_counter() - started
+    append(folder / ROWS, [*rows, {"cell": cell.name, DONE: len(rows), "seconds": round(seconds, 3)}])
+    manifest["seconds"] = round(manifest["seconds"] + seconds, 3)
+    write_manifest(folder, manifest)
+    report(f"{item}: {cell.name}, {len(rows)} rows in {seconds:.1f} s")
 
 
 def append(path: Path, rows: list[Row]) -> None:

@@ -136,6 +136,10 @@ class Totals:
         def fitted(curves: np.ndarray) -> float:
             needed = self.needed(curves) * per_step
             there = np.flatnonzero(np.isfinite(needed))[-last:]
-            return exponent(np.asarray(self.eps)[there], needed[there]) if len(there) > 1 else float("nan")
+            return (
+                exponent(np.asarray(self.eps)[there].tolist(), needed[there].tolist())
+                if len(there) > 1
+                else float("nan")
+            )
 
         return bootstrap(fitted, self.curves)

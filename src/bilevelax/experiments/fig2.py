@@ -1,10 +1,14 @@
-"""Figure 2: RT-MLMC against BSVRB v2, by iterations and by time."""
+"""Figure 2: RT-MLMC against BSVRB v2, by iterations and by time.
+
+Seconds of an iteration are measured apart from the runs, the methods taking turns, and the least of the turns counts:
+what else a machine does can only add.
+"""
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,6 +64,8 @@ CONFIG = Config(
 )
 
 
+MANY = "It does hold with many tasks: see the item tasks."
+TIMED, TURNS = 40, 3  # iterations, and how often all methods have their turn
 OURS = ("RT-MLMC", meta.QUIET)
 KINDS = {"paper": "", "other": ", best constant or Adam"}
 
@@ -87,14 +93,32 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
         points = training.checkpoints_of(T, settings["points"])
         rows = [{**row, "T": T} for row in meta.tuning_rows(method, trials(method, T))]
         for which, rule in meta.both_rules(trials(method, T)).items():
-            rows += timed_curve(data(), method, rule, seeds=seeds, checkpoints=points, steps_of=which)
+            rows += loss_curve(data(), method, rule, seeds=seeds, checkpoints=points, steps_of=which)
         return rows
 
     for method, T in rivals(settings):
         yield Cell(f"{method.name}, {method.setting}, T = {T}", partial(work, method, T))
+    yield Cell("seconds of an iteration", partial(timed, settings, data))
 
 
-def timed_curve(
+def timed(settings: dict[str, Any], data: Callable[[], meta.Data]) -> list[Row]:
+    """By turns, compiled before, without evaluations."""
+    times, rule = training.checkpoints_of(TIMED, settings["points"]), training.Rule("constant", 0.01)
+    methods = {(method.name, method.setting): method for method, _ in rivals(settings)}
+    rows: list[Row] = []
+    for turn in range(-1, TURNS):  # turn -1 compiles
+        for (name, setting), method in methods.items():
+            started = time.perf_counter()
+            jax.block_until_ready(
+                training.train(data().fit, data().x1, method.estimator, rule, seed=0, checkpoints=times)
+            )
+            seconds = (time.perf_counter() - started) / TIMED
+            if turn >= 0:
+                rows.append({"kind": "time", "method": name, "setting": setting, "turn": turn, "seconds": seconds})
+    return rows
+
+
+def loss_curve(
     data: meta.Data,
     method: meta.Method,
     rule: training.Rule,
@@ -103,22 +127,17 @@ def timed_curve(
     checkpoints: tuple[int, ...],
     steps_of: str,
 ) -> list[Row]:
-    """Test losses after adaptation until y*, and the seconds of the run up to each checkpoint.
-
-    A run is timed as a whole, compiled and without evaluations, and its iterations are taken as equally long.
-    """
+    """Test losses after adaptation until y* at each checkpoint."""
     T = checkpoints[-1]
     columns = {"kind": "curve", "method": method.name, "setting": method.setting, "steps": steps_of, "rule": str(rule)}
     columns |= {"data": data.source}
     rows = []
     for seed, key in enumerate(seed_keys(seeds, training.ROLE_ADAPT)):
-        started = time.perf_counter()
         curve = training.train(data.fit, data.x1, method.estimator, rule, seed=seed, checkpoints=checkpoints)
-        xs = training.unstack(jax.block_until_ready(curve).x)
-        seconds = time.perf_counter() - started
+        xs = training.unstack(curve.x)
         losses = meta.losses(data.test, xs, [key] * len(xs), meta.UNTIL_Y_STAR)
         for t, loss in zip(checkpoints, losses, strict=True):
-            rows.append({**columns, "T": T, "seed": seed, "t": t, "loss": float(loss), "seconds": seconds * t / T})
+            rows.append({**columns, "T": T, "seed": seed, "t": t, "loss": float(loss)})
     return rows
 
 
@@ -157,14 +176,14 @@ def render(records: Records, out: Path) -> Rendered:
     figure, axes = figures.panels(2, sharey=True)
     for panel, longer, column in zip(axes, (False, True), ("t", "seconds"), strict=True):
         for label, which in runs(records, longer).items():
-            x = table_of(records, column, **which).mean(0)
+            x = table_of(records, "t", **which)[0] * (1.0 if column == "t" else each(records, which))
             style = "solid" if which["steps"] == "paper" else "dashed"
             losses = table_of(records, "loss", **which)
             figures.band(panel, x, losses, which["method"], label, linestyle=style)
     axes[0].set(xlabel="upper iterations", ylabel="test loss, adapted until y*", title="by iterations")
     axes[1].set(xlabel="seconds (compilation apart)", title="by time")
-    for panel in axes:
-        figures.legend(panel, room=0.25)
+    for panel, room in zip(axes, (0.45, 0.0), strict=True):  # they share one axis
+        figures.legend(panel, room=room)
     data = records.distinct("data", kind="curve")[0]
     caption = (
         f"RT-MLMC (K = {records.settings['K']}) and BSVRB v2 on {data}, features of length {meta.NORM:g}; 95 % bands "
@@ -193,14 +212,21 @@ def last_rule(records: Records, which: dict[str, Any]) -> str:
     return records.values("rule", kind="curve", **which)[0]
 
 
+def each(records: Records, which: dict[str, Any]) -> float:
+    """Seconds of an iteration."""
+    where = {name: which[name] for name in ("method", "setting") if name in which}
+    return min(records.values("seconds", kind="time", **where))
+
+
 def seconds(records: Records, which: dict[str, Any]) -> float:
-    return float(table_of(records, "seconds", **which)[:, -1].mean())
+    """Of the whole run."""
+    return each(records, which) * which["T"]
 
 
 def at_time(records: Records, which: dict[str, Any], budget: float) -> np.ndarray:
     """The loss of each seed at that many seconds, interpolated."""
-    x, y = table_of(records, "seconds", **which), table_of(records, "loss", **which)
-    return np.array([np.interp(budget, times, losses) for times, losses in zip(x, y, strict=True)])
+    times = table_of(records, "t", **which)[0] * each(records, which)
+    return np.array([np.interp(budget, times, losses) for losses in table_of(records, "loss", **which)])
 
 
 def gaps(records: Records, name: str, budget: float | None = None) -> list[Interval]:
@@ -229,7 +255,7 @@ def judged(records: Records, claim: str, budget: float | None, after: str, why: 
 def claims(records: Records) -> list[Claim]:
     short, long = runs(records, False), runs(records, True)
     budget = min(seconds(records, long["RT-MLMC"]), seconds(records, long["BSVRB v2"]))
-    each = seconds(records, short["RT-MLMC"]) / seconds(records, short["BSVRB v2"])
+    longer = ", ".join(f"{name} {each(records, short[name]) / each(records, short['BSVRB v2']):.2g}" for name in OURS)
     spread = {name: float(table_of(records, "loss", **short[name])[:, -1].std(ddof=1)) for name in (*OURS, "BSVRB v2")}
     noise = ", ".join(f"{name} {number(value)}" for name, value in spread.items())
     return [
@@ -241,14 +267,15 @@ def claims(records: Records) -> list[Claim]:
             f"Noise: the standard deviation of the last loss over seeds is {noise}, with the paper's steps. Less noise "
             "means the whole Neumann series instead of one random product of it, and levels spread evenly over the "
             f"{meta.TASKS} tasks of an iteration. All see as many tasks and images per iteration and try the same step "
-            "rules; BSVRB also gets the better of two settings of its trackers.",
+            "rules; BSVRB also gets the better of two settings of its trackers. "
+            f"{MANY}",
         ),
         judged(
             records,
             "RT-MLMC beats BSVRB v2 by time",
             budget,
             f"after {budget:.2g} s",
-            f"An iteration of RT-MLMC takes {each:.3g} times as long, with only 20 tasks, each of which BSVRB visits "
-            f"every {20 // meta.TASKS} iterations. For the setting at which it holds, many tasks, see the item tasks.",
+            f"An iteration takes so many times as long as one of BSVRB v2: {longer}. There are only 20 tasks, each of "
+            f"which BSVRB visits every {20 // meta.TASKS} iterations. {MANY}",
         ),
     ]

@@ -21,7 +21,7 @@ from bilevelax.cli import check as command
 from bilevelax.diagnostics.check import relative_bias
 from bilevelax.diagnostics.intervals import jackknife, squared_norm
 from bilevelax.diagnostics.reference import only_contexts, reference
-from bilevelax.estimators.antithetic_mlmc import level_probabilities
+from bilevelax.estimators._levels import level_probabilities
 from bilevelax.minibatch import lane_keys
 
 SMALL = {"contexts": 8, "samples": 256, "n": 512}

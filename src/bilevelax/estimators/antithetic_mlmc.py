@@ -14,6 +14,7 @@ from bilevelax import trees
 from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
 from bilevelax.errors import require_choice, require_integer, require_positive
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, first_of_split, stateless, visit
+from bilevelax.estimators._levels import draw_level, level_probabilities
 from bilevelax.estimators.saa import F_SAMPLES
 from bilevelax.newton import LinearSolver, direct_or_cg
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
@@ -39,24 +40,6 @@ class Settings(NamedTuple):
     def sizes(self) -> tuple[int, ...]:
         """Samples of each level."""
         return tuple(self.n0 * self.factor**level for level in range(self.levels + 1))
-
-
-def level_probabilities(levels: int, correction_rate: float, exponent: float, factor: int = 2) -> tuple[float, ...]:
-    """p_0 = 1 - r, and p_l proportional to factor^{-exponent l} with sum r for l = 1..levels."""
-    p = float(factor) ** (-exponent * np.arange(1, levels + 1))
-    return (1 - correction_rate, *(correction_rate * p / p.sum()).tolist())
-
-
-def draw_level(key: Key, probabilities: tuple[float, ...]) -> jax.Array:
-    """l with probability p_l, by one coin for each level passed: exact far beyond the resolution of one uniform."""
-    beyond = np.cumsum(probabilities[::-1])[::-1]  # P(level >= l)
-    stop = jnp.asarray([p / q for p, q in zip(probabilities, beyond, strict=True)], dtype=float)
-    last = len(probabilities) - 1
-
-    def passed(level: jax.Array) -> jax.Array:
-        return (level < last) & (random.uniform(random.fold_in(key, level), dtype=float) >= stop[level])
-
-    return lax.while_loop(passed, lambda level: level + 1, jnp.zeros((), jnp.int32))
 
 
 Pair = tuple[Draws, Draws]  # the samples of g and those of f; one and the same unless f has its own

@@ -7,18 +7,22 @@ Protocol; the shifts were fixed before any shifted cost was computed:
 - rolling origin: 4 folds of `TimeSeriesSplit`.
 - context shift: weather columns of the test rows off by errors of Student's t with 2 degrees of freedom
   and scale 1 standard deviation (five draws), and by a constant +1 standard deviation.
-- bakery: the 20 store-product series with the lowest numbers, 75/25, backlog 9.
+- bakery: the 20 store-product series with the lowest numbers, 75/25, backlog 9, one seed, the same shifts.
 
-``python benchmarks/newsvendor.py [yaz|rolling|bakery|time|all]``
+``python benchmarks/newsvendor.py [yaz|rolling|bakery|time|million|all]``; SEEDS (5) is the number of seeds of yaz.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,16 +33,20 @@ from bilevelax.sklearn import RobustNewsvendor, baselines, paired_interval, shif
 from bilevelax.sklearn.costs import newsvendor_cost
 
 SEEDS = range(int(os.environ.get("SEEDS", "5")))
-WEATHER = ["wind", "clouds", "rain", "sunshine", "temperature"]
+YAZ_WEATHER = ("wind", "clouds", "rain", "sunshine", "temperature")
+BAKERY_WEATHER = ("rain", "temperature")
+Costs = dict[str, dict[str, np.ndarray]]  # {method: {shift: (seeds, test rows)}}
 
 
 def competitors(b: float, seed: int) -> dict[str, Any]:
+    """Without those that have no seed after the first."""
     robust = {
         "robust, penalty 0.03": RobustNewsvendor(1, b, penalty=0.03, random_state=seed),
         "robust, penalty 0.3": RobustNewsvendor(1, b, penalty=0.3, random_state=seed),
         "no robustness": RobustNewsvendor(1, b, penalty=np.inf, random_state=seed),
     }
-    return robust | baselines(1, b, random_state=seed)
+    rest = baselines(1, b, random_state=seed)
+    return robust | {name: model for name, model in rest.items() if seed == 0 or hasattr(model, "random_state")}
 
 
 def relative(model: Any, X: Any, y: Any, mean: np.ndarray, b: float) -> np.ndarray:
@@ -47,21 +55,21 @@ def relative(model: Any, X: Any, y: Any, mean: np.ndarray, b: float) -> np.ndarr
     return (newsvendor_cost(orders, y.to_numpy(), 1.0, b) / mean).mean(axis=1)
 
 
-def shifts(X: Any) -> dict[str, list[Any]]:
-    heavy = [shifted(X, "heavy_tails", size=1.0, columns=WEATHER, random_state=i) for i in range(5)]
-    return {"as seen": [X], "heavy tails": heavy, "mean + 1 sd": [shifted(X, "mean", size=1.0, columns=WEATHER)]}
+def shifts(X: Any, weather: tuple[str, ...]) -> dict[str, list[Any]]:
+    columns = list(weather)
+    heavy = [shifted(X, "heavy_tails", size=1.0, columns=columns, random_state=i) for i in range(5)]
+    return {"as seen": [X], "heavy tails": heavy, "mean + 1 sd": [shifted(X, "mean", size=1.0, columns=columns)]}
 
 
-def on_folds(folds: list[tuple[Any, Any]], b: float, seeds: Any) -> dict[str, dict[str, np.ndarray]]:
-    """{method: {shift: costs of all test rows, mean over seeds}}"""
-    data = load_yaz()
+def on_folds(data: Any, folds: list[tuple[Any, Any]], b: float, seeds: Any, weather: tuple[str, ...]) -> Costs:
+    """Costs of all test rows."""
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for seed in seeds:
         per: dict[str, dict[str, list[np.ndarray]]] = {}
         for train, test in folds:
             for name, model in competitors(b, seed).items():
                 model.fit(data.X.iloc[train], data.y.iloc[train])
-                for shift, contexts in shifts(data.X.iloc[test]).items():
+                for shift, contexts in shifts(data.X.iloc[test], weather).items():
                     costs = [relative(model, X, data.y.iloc[test], data.y.mean().to_numpy(), b) for X in contexts]
                     per.setdefault(name, {}).setdefault(shift, []).append(np.mean(costs, axis=0))
         for name, by in per.items():
@@ -84,10 +92,11 @@ def table(found: dict[str, dict[str, np.ndarray]], reference: str = "robust, pen
 
 
 def yaz() -> None:
-    n = len(load_yaz().y)
+    data = load_yaz()
+    n = len(data.y)
     cut = round(0.75 * n)
     for b in (3.0, 9.0):
-        found = on_folds([(np.arange(cut), np.arange(cut, n))], b, SEEDS)
+        found = on_folds(data, [(np.arange(cut), np.arange(cut, n))], b, SEEDS, YAZ_WEATHER)
         title = f"YAZ, last 25 %, backlog {b:g}: relative cost (intervals: difference to robust, penalty 0.3)"
         publish(f"newsvendor_yaz_{b:g}", title, table(found))
 
@@ -95,9 +104,10 @@ def yaz() -> None:
 def rolling() -> None:
     from sklearn.model_selection import TimeSeriesSplit
 
-    folds = list(TimeSeriesSplit(4).split(np.zeros(len(load_yaz().y))))
+    data = load_yaz()
+    folds = list(TimeSeriesSplit(4).split(data.X))
     for b in (3.0, 9.0):
-        found = on_folds(folds, b, range(1))
+        found = on_folds(data, folds, b, range(1), YAZ_WEATHER)
         publish(f"newsvendor_rolling_{b:g}", f"YAZ, rolling origin, backlog {b:g}: relative cost", table(found))
 
 
@@ -106,16 +116,16 @@ def bakery() -> None:
         print("bakery: set BILEVELAX_DATA")
         return
     whole = load_bakery().table[["store", "product"]].drop_duplicates().sort_values(["store", "product"])
-    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    parts = []
     for store, product in whole.head(20).itertuples(index=False):
         data = load_bakery(store=store, product=product)
-        cut = round(0.75 * len(data.y))
-        for name, model in competitors(9.0, 0).items():
-            model.fit(data.X[:cut], data.y[:cut])
-            costs = relative(model, data.X[cut:], data.y[cut:], data.y.mean().to_numpy(), 9.0)
-            found.setdefault(name, {}).setdefault("as seen", []).append(costs)
-    rows = table({name: {"as seen": np.concatenate(by["as seen"])[None]} for name, by in found.items()})
-    publish("newsvendor_bakery", "Bakery, 20 series, backlog 9: relative cost", rows)
+        cut, n = round(0.75 * len(data.y)), len(data.y)
+        parts.append(on_folds(data, [(np.arange(cut), np.arange(cut, n))], 9.0, range(1), BAKERY_WEATHER))
+    found = {
+        name: {shift: np.concatenate([part[name][shift] for part in parts], axis=1) for shift in by}
+        for name, by in parts[0].items()
+    }
+    publish("newsvendor_bakery", "Bakery, 20 series, backlog 9: relative cost", table(found))
 
 
 def timings() -> None:
@@ -149,9 +159,61 @@ def timings() -> None:
     publish("newsvendor_time", "RobustNewsvendor: time and memory", rows, [f"penalty chosen: {model.penalty_:g}"])
 
 
+SHOPS, PRODUCTS = 40, 5  # of the file of a million rows: 5,000 days
+
+
+def write_shops(path: Path, rows: int) -> None:
+    """Daily demand of shops and products in 2010 and after, written as CSV."""
+    import pandas
+
+    rng = np.random.default_rng(0)
+    i = np.arange(rows)
+    day, shop, product = i // (SHOPS * PRODUCTS), i % SHOPS, i // SHOPS % PRODUCTS
+    warm = 15 + 10 * np.sin(2 * np.pi * day / 365) + 4 * rng.normal(size=rows)
+    rain = rng.exponential(2.0, rows) * (rng.uniform(size=rows) < 0.3)
+    offer = rng.uniform(size=rows) < 0.1
+    price = 2 + product + 0.2 * rng.normal(size=rows)
+    mean = 20 + shop + 0.5 * warm - rain + 15 * offer - 3 * price
+    columns = {
+        "date": np.datetime64("2010-01-01") + day,
+        "shop": np.array([f"shop {k}" for k in range(SHOPS)])[shop],
+        "product": np.array(list("abcde"))[product],
+        "temperature": warm.round(2),
+        "rain": rain.round(2),
+        "promotion": offer.astype(int),
+        "price": price.round(2),
+        "demand": np.maximum(0, mean * rng.lognormal(0, 0.3, rows)).round(1),
+    }
+    pandas.DataFrame(columns).to_csv(path, index=False)
+
+
+def million(rows: int = 1_000_000) -> None:
+    """`bilevelax newsvendor fit` and `order` on a file of a million rows."""
+    measured = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "shops.csv"
+        write_shops(file, rows)
+        size = file.stat().st_size / 2**20
+        commands = {
+            "fit": [file, "--target", "demand", "--backlog", "9", "--penalty", "0.3", "--out", f"{folder}/model"],
+            "order": [f"{folder}/model", file, "--out", f"{folder}/orders.csv"],
+        }
+        for name, words in commands.items():
+            started = time.perf_counter()
+            command = [sys.executable, "-m", "bilevelax", "newsvendor", name, *map(str, words), "--json"]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE)
+            said = json.loads(process.stdout.read())  # type: ignore[union-attr]
+            _, status, used = os.wait4(process.pid, 0)
+            seconds = time.perf_counter() - started
+            assert status == 0 and said["rows"] == rows
+            measured.append({"command": name, "seconds": seconds, "largest memory, GB": used.ru_maxrss / 2**20})
+            measured[-1]["CPU seconds"] = used.ru_utime + used.ru_stime
+    publish("newsvendor_million", f"A CSV of {rows:,} rows ({size:.0f} MB), penalty 0.3", measured)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    parts = {"yaz": yaz, "rolling": rolling, "bakery": bakery, "time": timings}
+    parts = {"yaz": yaz, "rolling": rolling, "bakery": bakery, "time": timings, "million": million}
     wanted = sys.argv[1] if len(sys.argv) > 1 else "all"
     for name, part in parts.items():
         if wanted in (name, "all"):

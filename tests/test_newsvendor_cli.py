@@ -99,10 +99,13 @@ def test_evaluate_compares(trained):
 def test_results_for_programs(trained, tmp_path):
     """One JSON document on standard output, nothing on standard error."""
     folder, _ = trained
-    done = invoke("fit", folder / "past.csv", *QUICK, "--folds", 2, "--json", "--out", tmp_path / "model")
+    done = invoke(
+        "fit", folder / "past.csv", *QUICK, "--penalty", "cv", "--folds", 2, "--json", "--out", tmp_path / "model"
+    )
     fitted = json.loads(done.stdout)
     assert done.stderr == "" and fitted["rows"] == 60 and fitted["may_move"] == ["temperature"]
-    assert fitted["penalty"] == "inf" and fitted["path"][0]["penalty"] == "inf"
+    assert [row["penalty"] for row in fitted["path"]] == ["inf", 1.0, 0.3, 0.1, 0.03]
+    assert fitted["penalty"] == min(fitted["path"], key=lambda row: row["validation_cost"])["penalty"]
     done = invoke("order", folder / "model", folder / "past.csv", "--json", "--out", tmp_path / "new" / "orders.csv")
     assert json.loads(done.stdout)["columns"] == ["order"] and len(read(tmp_path / "new" / "orders.csv")) == 60
     done = invoke("evaluate", folder / "model", folder / "past.csv", "--json", "--out", tmp_path / "page.html")

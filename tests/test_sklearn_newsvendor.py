@@ -169,7 +169,9 @@ FOLDS = [(range(20), range(20, 40)), (range(40), range(40, 60))]
 def test_folds_choose_steps_and_penalty(fitted, data):
     """Number, splitter and list of the same folds agree, in one program; costs are means over the folds."""
     programs = steps.chunk._cache_size()
-    made = lambda cv, penalty="cv": RobustNewsvendor(1, 9, penalty=penalty, cv=cv, **SMALL).fit(*data)
+    made = lambda cv, penalty="cv": RobustNewsvendor(1, 9, penalty=penalty, cv=cv, early_stopping=True, **SMALL).fit(
+        *data
+    )
     number, splitter, pairs = (made(cv) for cv in (2, TimeSeriesSplit(2), FOLDS))
     assert number.path_ == splitter.path_ == pairs.path_
     assert list(number.path_) == list(PATH) and number.penalty_ == min(number.path_, key=number.path_.get)
@@ -189,13 +191,14 @@ def test_the_path_is_warm_and_folds_stop_together():
         history = [{"t": 50 * i, "validation": cost} for i, cost in enumerate(costs)]
         return _training.Trained(None, [(fold, number, i) for i in range(len(costs))], history, fold == 1)
 
-    choice = _search.search([0, 1], (np.inf, 1.0, 0.3), "x1", train, 400)
+    choice = _search.search([0, 1], (np.inf, 1.0, 0.3), "x1", train, 400, True)
     assert choice == (0.3, 100, {np.inf: 3.5, 1.0: 3.0, 0.3: 2.0}, [9, 5, 3.5], False)
     assert seen == [
         *((fold, np.inf, "x1", 400) for fold in (0, 1)),
         *((fold, 1.0, (fold, 0, 2), 50) for fold in (0, 1)),
         *((fold, 0.3, (fold, 1, 1), 50) for fold in (0, 1)),
     ]
+    assert _search.search([0], (np.inf, 1.0), "x1", train, 400, False)[:2] == (1.0, 150)  # to the end, however dear
 
 
 def test_a_penalty_too_small_for_the_theory_is_named(data):

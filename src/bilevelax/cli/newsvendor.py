@@ -69,7 +69,7 @@ def fit(
     penalty: Annotated[str, typer.Option(help="Price of moving them: a number, inf, or cv to choose.")] = "cv",
     folds: Annotated[int, typer.Option(help="Folds in time that choose; 1: the last fifth of the rows.")] = 1,
     policy: Annotated[str, typer.Option(help="mlp or linear.")] = "mlp",
-    max_iter: Annotated[int, typer.Option(help="Most training steps.")] = 400,
+    max_iter: Annotated[int, typer.Option(help="Training steps.")] = 800,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("model"),
     as_json: AsJson = False,
@@ -93,7 +93,7 @@ def fit(
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
         say(head, *past.schema.report(), *told)
-    with busy(f"Learning from {len(past.X)} rows: a forest, then up to {max_iter} steps under each penalty"):
+    with busy(f"Learning from {len(past.X)} rows: a forest, then {max_iter} steps"):
         model, movable, warned = _shop.learn(past, perturb, **settings)
     _shop.save(model, past, out)
     if as_json:
@@ -196,7 +196,7 @@ def shown(table: Any) -> Table:
 @app.command()
 def example(
     out: Annotated[Path, typer.Option(help="Folder of files, model, plot and report.")] = Path("demo"),
-    max_iter: Annotated[int, typer.Option(help="Most training steps.")] = 400,
+    max_iter: Annotated[int, typer.Option(help="Training steps.")] = 800,
     as_json: AsJson = False,
 ) -> None:
     """YAZ end to end: seven dishes of a restaurant, trained on 570 days, evaluated on the 190 days after."""

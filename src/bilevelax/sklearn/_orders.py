@@ -12,8 +12,9 @@ import numpy as np
 from jax import lax
 
 from bilevelax.problem import PyTree, X
-from bilevelax.sklearn._prepare import Scaling
+from bilevelax.sklearn._prepare import Prepared, Sample, Scaling
 from bilevelax.sklearn._problem import bucket, padded
+from bilevelax.sklearn.costs import newsvendor_cost
 
 BLOCK = 2**13  # rows at once: the activations of one member stay in the cache
 
@@ -39,6 +40,13 @@ def orders(static: PyTree, x: X, scaling: Scaling, contexts: np.ndarray) -> np.n
     if waiting:
         parts.append(np.asarray(waiting[0])[: waiting[1]])
     return np.concatenate(parts)
+
+
+def mean_cost(static: PyTree, x: X, prepared: Prepared, sample: Sample) -> float:
+    """Mean true cost of a row."""
+    placed = prepared.demands.back(orders(static, x, prepared.contexts, sample.X))
+    costs = newsvendor_cost(placed, sample.y, sample.holding, sample.backlog).sum(axis=1)
+    return float(np.average(costs, weights=sample.weights))
 
 
 def _program(leaves: tuple[Any, ...], structure: Any) -> Any:

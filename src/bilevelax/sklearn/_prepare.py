@@ -12,6 +12,7 @@ from bilevelax.sklearn._weights import Conditional
 from bilevelax.sklearn.conditional import make_conditional
 
 OWNER = "RobustNewsvendor"
+BLOCK = 2**14  # rows
 FEW = 5.0  # an effective sample size below this is worth a warning
 
 
@@ -25,8 +26,10 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, a: np.ndarray, weights: np.ndarray) -> Scaling:
-        centre = np.average(a, axis=0, weights=weights)
-        scale = np.sqrt(np.average((a - centre) ** 2, axis=0, weights=weights))
+        shares = weights / weights.sum()
+        centre = shares @ a
+        parts = (slice(start, start + BLOCK) for start in range(0, len(a), BLOCK))  # never a second copy of the rows
+        scale = np.sqrt(sum(shares[part] @ (a[part] - centre) ** 2 for part in parts))
         scale = np.where(scale > 1e-12 * (1 + np.abs(centre)), scale, 1.0)
         return cls(centre, scale, a.min(axis=0), a.max(axis=0))
 

@@ -18,7 +18,7 @@ PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
 EVERY = 50  # steps between two looks at the validation cost
 LEAST = (4, 2)  # rows to train on, rows to judge by
 
-Split = tuple[np.ndarray, np.ndarray]
+Split = tuple[Any, Any]  # rows to train on, rows to judge by: slices or numbers
 
 
 class Fold(NamedTuple):
@@ -50,10 +50,12 @@ def splits_of(cv: Any, fraction: float, contexts: np.ndarray) -> list[Split]:
         contexts: in the order of time.
     """
     n = len(contexts)
+    if not 0 < fraction < 1:
+        raise ValueError(f"`validation_fraction` of {OWNER} must lie between 0 and 1. Got {fraction!r}.")
     if cv is None:
         held = round(fraction * n)
         enough = n - held >= LEAST[0] and held >= LEAST[1]
-        return [(np.arange(n - held), np.arange(n - held, n))] if enough else []
+        return [(slice(n - held), slice(n - held, n))] if enough else []  # slices copy nothing
     if not hasattr(cv, "split") and not isinstance(cv, list | tuple):
         require_integer("cv", OWNER, cv, 2)
         cv = TimeSeriesSplit(int(cv))
@@ -72,11 +74,12 @@ def search(
     x1: X,
     train: Callable[[Fold, float, int, X, int], Trained],
     most: int,
+    early: bool,
 ) -> Choice:
-    """Steps and penalty with the least mean cost over the folds.
+    """Penalty, and steps if wanted, with the least mean cost over the folds.
 
     The first penalty sets the number of steps; in each fold, every other one starts at the policy of
-    the one before.
+    the one before and takes a quarter of them.
 
     Args:
         folds: all padded to one size, so that they share a program.
@@ -84,18 +87,19 @@ def search(
         x1: the first policy.
         train: (fold, penalty, its number, x1, steps) -> what was reached.
         most: steps.
+        early: choose the number of steps; else all are taken.
     """
     starts, steps, path = [x1] * len(folds), most, {}
     curve: list[float] = []
     converged = True
     for i, penalty in enumerate(penalties):
-        T = most if i == 0 else max(EVERY, steps // 2)
+        T = most if i == 0 else max(EVERY, steps // 4)
         runs = [train(fold, penalty, i, x, T) for fold, x in zip(folds, starts, strict=True)]
         looks = min(len(run.history) for run in runs)  # one fold may have given up before another
         costs = np.mean([[row["validation"] for row in run.history[:looks]] for run in runs], axis=0)
-        best = 1 + int(np.argmin(costs[1:]))  # x1 is no result
+        best = 1 + int(np.argmin(costs[1:])) if early else looks - 1  # x1 is no result
         starts, path[penalty] = [run.visited[best] for run in runs], float(costs[best])
         if i == 0:
             steps, curve = int(runs[0].history[best]["t"]), costs.tolist()
-            converged = all(run.stopped for run in runs)
+            converged = not early or all(run.stopped for run in runs)
     return Choice(min(path, key=path.__getitem__), steps, path, curve, converged)

@@ -19,10 +19,11 @@ from bilevelax.problem import Problem, X
 from bilevelax.sklearn import _problem, _training
 from bilevelax.sklearn._columns import dtypes_of, move_scales, names_of
 from bilevelax.sklearn._curvature import least_penalty, warn_of_curvature
+from bilevelax.sklearn._orders import mean_cost
 from bilevelax.sklearn._orders import orders as orders_of
 from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows, warn_of_few
 from bilevelax.sklearn._search import EVERY, PATH, Choice, Fold, search, splits_of
-from bilevelax.sklearn.costs import ScoredByCost, cost_array, newsvendor_cost
+from bilevelax.sklearn.costs import ScoredByCost, cost_array
 from bilevelax.sklearn.policies import make_policy, members_of
 
 CONTEXTS = 100_000  # rows of the problem; of more, a random subsample
@@ -60,9 +61,10 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         smoothing: of the loss, in units of 1 / standard deviation of demand; costs that are
             reported are never smoothed.
         max_iter, batch_size, learning_rate, weight_decay, ascent_steps: of the training.
-        early_stopping: choose the number of steps by the true cost on held-out rows, ``patience``
-            looks without progress, then train on all rows for as long.
-        cv: what is held out to choose steps and penalty. None: the last ``validation_fraction`` of the
+        early_stopping: choose the number of steps, too, by the true cost on held-out rows, ``patience``
+            looks without progress, then train on all rows for as long. Few held-out rows stop too early:
+            the demands of the conditional are smooth already, and more steps rarely harm.
+        cv: what is held out to choose the penalty (and steps). None: the last ``validation_fraction`` of the
             rows; a number of folds of `TimeSeriesSplit`, a scikit-learn splitter, or a list of (train,
             held) row numbers. Rows must be in the order of time.
         random_state: seed.
@@ -91,12 +93,12 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         n_atoms: int = 64,
         members: int = 4,
         smoothing: float = 20.0,
-        max_iter: int = 400,
+        max_iter: int = 800,
         batch_size: int = 64,
         learning_rate: float = 3e-3,
         weight_decay: float = 0.1,
         ascent_steps: int = 4,
-        early_stopping: bool = True,
+        early_stopping: bool = False,
         cv: Any = None,
         validation_fraction: float = 0.2,
         patience: int = 3,
@@ -155,7 +157,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         ]
         self.nonnegative_ = bool(np.all(y >= 0))
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._train(Sample(X, y, costs[0], costs[1], weights).take(weights > 0))
+        self._train(Sample(X, y, costs[0], costs[1], weights).take(slice(None) if weights.all() else weights > 0))
         return self
 
     def _check_settings(self) -> None:
@@ -166,10 +168,6 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
             require_positive(name, OWNER, getattr(self, name))
         if self.penalty != "cv" or not isinstance(self.penalty, str):
             require_positive("penalty", OWNER, self.penalty)
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"`validation_fraction` of {OWNER} must lie between 0 and 1. Got {self.validation_fraction!r}."
-            )
 
     def _train(self, sample: Sample) -> None:
         penalties = PATH if isinstance(self.penalty, str) else (float(self.penalty),)
@@ -178,7 +176,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         choice = Choice(penalties[0], self.max_iter, {}, [], True)
         if splits and (self.early_stopping or len(penalties) > 1):
             folds = [self._fold(sample.take(train), sample.take(held), least) for train, held in splits]
-            choice = search(folds, penalties, self._first(), self._try, self.max_iter)
+            choice = search(folds, penalties, self._first(), self._try, self.max_iter, self.early_stopping)
         self.penalty_, self.n_iter_, self.path_, self.validation_curve_, self.converged_ = choice
         self.prepared_ = prepare(sample, self.conditional, self.seed_)
         self.conditional_ = self.prepared_.conditional
@@ -210,18 +208,13 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         rows = _problem.with_penalty(fold.rows, self.move_scales_, penalty)
         problem = _problem.newsvendor_problem(self._losses(), rows)
         cost = self._costs(fold.prepared, train=fold.train, validation=fold.held)
-        return _training.train(problem, x, random.fold_in(self._key(), number), self._settings(T), cost, self.patience)
+        patience = self.patience if self.early_stopping else 0
+        return _training.train(problem, x, random.fold_in(self._key(), number), self._settings(T), cost, patience)
 
     def _costs(self, prepared: Prepared, **samples: Sample) -> Callable[[X], dict[str, float]]:
         """x -> mean true cost of a row, for each sample."""
         few = {name: sample.thinned(LOOKED) for name, sample in samples.items()}
-        return lambda x: {name: self._cost(x, prepared, sample) for name, sample in few.items()}
-
-    def _cost(self, x: X, prepared: Prepared, sample: Sample) -> float:
-        """Mean true cost of a row."""
-        orders = prepared.demands.back(orders_of(self._static(), x, prepared.contexts, sample.X))
-        costs = newsvendor_cost(orders, sample.y, sample.holding, sample.backlog).sum(axis=1)
-        return float(np.average(costs, weights=sample.weights))
+        return lambda x: {name: mean_cost(self._static(), x, prepared, sample) for name, sample in few.items()}
 
     def _key(self) -> Any:
         return random.key(self.seed_)

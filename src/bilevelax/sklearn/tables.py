@@ -101,20 +101,25 @@ class Schema:
     def encode(self, table: Any, path: Any) -> tuple[Any, list[str]]:
         """(numbers as a data frame, what was filled in or unknown)."""
         pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
-        parts: dict[str, np.ndarray] = {}
+        names = self.features()
+        whole = np.empty((len(names), len(table)))  # of a million rows there is no second copy
+        numbers = dict(zip(names, whole, strict=True))
         notes: list[str] = []
         if self.date:
             when = dates_of(table, self.date, path)
-            parts |= {f"weekday={day}": (when.dt.day_of_week == i).to_numpy(float) for i, day in enumerate(WEEKDAYS)}
-            parts |= {f"month={m}": (when.dt.month == m).to_numpy(float) for m in range(1, 13)}
+            for i, day in enumerate(WEEKDAYS):
+                numbers[f"weekday={day}"][:] = when.dt.day_of_week == i
+            for m in range(1, 13):
+                numbers[f"month={m}"][:] = when.dt.month == m
         for name, how in self.columns.items():
             if name not in table.columns:
                 raise ValueError(f"{path} has no column {name!r}, which the model was trained on.")
             encode = _numbers if how["kind"] == "number" else _indicators
             columns, note = encode(table[name], name, how, path)
-            parts |= columns
+            for column, values in columns.items():
+                numbers[column][:] = values
             notes += note
-        return pandas.DataFrame(parts), notes
+        return pandas.DataFrame(whole.T, columns=names, copy=False), notes
 
     def report(self) -> list[str]:
         """One line for each column: how it is used."""
@@ -151,7 +156,7 @@ def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple
     notes = (
         [f"{name}: {rows} rows with values not seen in training ({shown}) count as none of the known"] if new else []
     )
-    return {f"{name}={value}": inside.astype(float) for value, inside in at.items()}, notes
+    return {f"{name}={value}": inside for value, inside in at.items()}, notes
 
 
 def _levels(column: Any) -> tuple[np.ndarray, list[str]]:

@@ -35,6 +35,16 @@ def chosen(
     return np.array([best(seed)["test"] for seed in sorted({row["seed"] for row in rows})])
 
 
+def unchosen(records: Records, method: str, m: int, grid: list[float], kind: str = "compare") -> np.ndarray:
+    """Mean test cost of each seed over all lambdas of the grid: what is left without a choice among runs."""
+    rows = [
+        row
+        for row in records.where(kind=kind, method=method, decision="network", m=m)
+        if method == "ERM" or row["lam"] in grid
+    ]
+    return np.array([np.mean([row["test"] for row in rows if row["seed"] == s]) for s in records.distinct("seed")])
+
+
 def constants(records: Records) -> np.ndarray:
     """Test cost of the best constant order, one for each seed."""
     m = max(records.settings["m"])

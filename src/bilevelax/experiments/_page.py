@@ -21,7 +21,8 @@ confidence interval and the number of seeds, whether it was reproduced, and why.
 OMNIGLOT = """## The same on Omniglot
 
 Meta-learning once more, on 20 alphabets of handwritten characters instead of tinyImageNet: shorter runs and fewer
-seeds, so that what holds on both datasets can be told from what belongs to one. These rows are not in the count above.
+seeds, so that what holds on both datasets can be told from what belongs to one. Alphabets share no labels, so a common
+x has little to offer them: compare the last losses with those after 0 iterations. These rows are not counted above.
 """
 
 
@@ -64,7 +65,7 @@ def section(shown: Shown, page: Path, *, given: str = "", brief: bool = False) -
     ]
     for path, caption in shown.rendered.figures:
         target = Path(os.path.relpath(path, page.parent)).as_posix()
-        parts.append(f"```{{figure}} {target}\n:alt: {path.stem} of {shown.name}\n\n{caption}\n```\n")
+        parts.append(f"```{{figure}} {target}\n:alt: {config.title} ({path.stem})\n\n{caption}\n```\n")
     return "\n".join(parts)
 
 

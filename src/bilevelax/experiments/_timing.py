@@ -146,7 +146,7 @@ def faster(records: Records, paper: Paper, words: str) -> Claim:
     printed = paper[K][0].mean / paper[K][1].mean if K in paper else float("nan")
     return Claim(
         f"{words}: RT-MLMC needs an order of magnitude less time per gradient than DL-SGD at K = {K}",
-        f"{printed:.1f}x",
+        f"{printed:.1f}x" if K in paper else "not printed",
         f"{time_ratio}x in time, {counted}x in lower gradients ({records.settings['calls']} calls of each)",
         1,
         Claim.judge(time_ratio.low >= min(printed, 10), time_ratio.low > 2),

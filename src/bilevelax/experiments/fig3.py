@@ -31,6 +31,7 @@ from bilevelax.experiments._formulation_views import (
     grids,
     lambda_table,
     tuning,
+    unchosen,
 )
 from bilevelax.experiments._items import Cell, Claim, Config, Records, Rendered, Row
 from bilevelax.experiments._statistics import Interval, mean, number
@@ -193,17 +194,25 @@ def against(records: Records, other: str) -> Claim:
         {label: gap(kind, grid) for label, grid in grids(records).items()} for kind in ("compare", "easy compare")
     )
     printed, wide = gaps.values()
+    lams = s["lam"]
+    plain, plain_easy = (
+        mean(unchosen(records, "WDRO-SI", m, lams, kind) - unchosen(records, other, m, lams, kind))
+        for kind in ("compare", "easy compare")
+    )
     constant = np.mean(records.values("constant", kind="compare", method="ERM", decision="network"))
     listed = lambda found: ", ".join(f"{label}: {gap}" for label, gap in found.items())
     return Claim(
         f"WDRO-SI beats {other}",
         "a figure without numbers",
-        f"WDRO-SI minus {other} at m = {m}: {listed(gaps)}; with contexts in R^{min(EASY, s['d'])}: {listed(easy)}",
+        f"WDRO-SI minus {other} at m = {m}: {listed(gaps)}; mean over the paper's lambdas, none chosen: {plain}; with "
+        f"contexts in R^{min(EASY, s['d'])}: {listed(easy)}, none chosen: {plain_easy}",
         s["seeds"],
-        Claim.judge(printed.high < 0, any(gap.high < 0 for gap in (wide, *easy.values()))),
+        Claim.judge(printed.high < 0, wide.high < 0 or plain_easy.high < 0),
         f"At the paper's lambdas the adversary moves a context by at most {distance(records, min(s['lam']))}, too "
         "little to change the rule; and with the steps that validate best every method costs about as much as the "
-        f"best constant order, {constant:.3g}: {s['M']} contexts are few for a rule in {s['d']} dimensions.",
+        f"best constant order, {constant:.3g}: {s['M']} contexts are few for a rule in {s['d']} dimensions. "
+        "Where it wins with the lambda chosen on validation but not on the mean over lambdas, it wins by the choice "
+        "among several runs, which ERM does not have.",
     )
 
 

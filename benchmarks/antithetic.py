@@ -11,6 +11,7 @@ as none there, whoever's it is. ``/ best antithetic`` divides by the best of the
 from __future__ import annotations
 
 import os
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +27,7 @@ from bilevelax.applications import Application, meta_learning
 from bilevelax.diagnostics.reference import reference
 
 M = 64
+LEAST = 20  # calls of which a variance is estimated
 
 
 class Setting(NamedTuple):
@@ -58,11 +60,12 @@ class Effort(NamedTuple):
     rounds: int  # timed calls
     calls: int  # of which bias and variance are estimated
     pilot: int  # calls of each candidate when RT-MLMC is tuned
+    seconds: float  # at most, for the calls of one estimator; a third of it for those of a candidate
     search: tuple[tuple[str, tuple[Any, ...]], ...]
 
 
-QUICK = Effort(Setting(3), 3, 20, 10, (("batch", (16,)),))
-FULL = Effort(Setting(8), 20, 300, 40, SEARCH)
+QUICK = Effort(Setting(3), 3, 20, 10, 2.0, (("batch", (16,)),))
+FULL = Effort(Setting(8), 12, 300, 40, 12.0, SEARCH)
 
 
 class Sample(NamedTuple):
@@ -96,7 +99,7 @@ def truth(app: Application, n0: int, calls: int) -> Truth:
     problem = app.problem
     if problem.n_contexts is not None and problem.support is not None:
         return Truth(reference(random.key(0), problem, app.x1, problem.n_contexts, 0).grad, 0.0)
-    found = compiled(app, bx.antithetic_mlmc(4 * n0, None, 0.05, factor=8)).sample(calls, 2)
+    found = compiled(app, bx.antithetic_mlmc(4 * n0, None, 0.05, factor=8)).sample(calls, 2, np.inf)
     return Truth(found.mean, found.variance / calls)
 
 
@@ -109,8 +112,13 @@ class Compiled(NamedTuple):
     def __call__(self, i: int) -> Any:
         return self.step(random.key(i), self.app.problem, self.app.x1)
 
-    def sample(self, n: int, seed: int) -> Sample:
-        return Sample(np.stack([np.asarray(self(seed * 1_000_000 + i), np.float64) for i in range(n)]))
+    def sample(self, n: int, seed: int, seconds: float) -> Sample:
+        """n gradients, or as many as there is time for, but LEAST."""
+        rows: list[np.ndarray] = []
+        started = time.perf_counter()
+        while len(rows) < n and (len(rows) < LEAST or time.perf_counter() - started < seconds):
+            rows.append(np.asarray(self(seed * 1_000_000 + len(rows)), np.float64))
+        return Sample(np.stack(rows))
 
 
 def compiled(app: Application, estimator: bx.Estimator, mode: str = "stratified") -> Compiled:
@@ -133,7 +141,7 @@ def tuned_rt_mlmc(app: Application, exact: Truth, effort: Effort) -> tuple[str, 
     def score(setting: Setting) -> float:
         if setting not in known:
             call = compiled(app, setting.estimator(), setting.mode)
-            found = row(call.sample(effort.pilot, 1), exact, milliseconds({"": call}, 5)[""])
+            found = row(call.sample(effort.pilot, 1, effort.seconds / 3), exact, milliseconds({"": call}, 5)[""])
             known[setting] = found["error in 1 s"], call
         return known[setting][0]
 
@@ -166,7 +174,7 @@ def compare(name: str, app: Application, n0: int, effort: Effort) -> list[dict[s
         calls[f"vmap of jaxopt LBFGS, n={n0}"] = as_it_is(app, jaxopt_average(n0, M))
     ms = milliseconds(calls, effort.rounds)
     rows = [
-        {"problem": name, "estimator": label, **row(call.sample(effort.calls, 3), exact, ms[label])}
+        {"problem": name, "estimator": label, **row(call.sample(effort.calls, 3, effort.seconds), exact, ms[label])}
         for label, call in calls.items()
     ]
     for column in ("ms x variance", "error in 1 s", "error in 100 s"):
@@ -191,6 +199,7 @@ def row(found: Sample, exact: Truth, ms: list[float]) -> dict[str, Any]:
         "noise of bias": noise**0.5 / norm,
         "error in 1 s": seen + found.variance * cost / 1e3,
         "error in 100 s": seen + found.variance * cost / 1e5,
+        "calls": n,
     }
 
 

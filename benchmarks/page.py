@@ -79,10 +79,16 @@ def gradients(rows: list[dict[str, Any]]) -> str:
 
 
 def antithetic(rows: list[dict[str, Any]]) -> str:
-    ratios = [row["ms x variance / best antithetic"] for row in rows if "single samples" in row["estimator"]]
+    problems = len({row["problem"] for row in rows})
+
+    def span(word: str) -> str:
+        found = [row["error in 1 s / best antithetic"] for row in rows if word in row["estimator"]]
+        return f"{min(found):.2g} to {max(found):.2g}"
+
+    others = {"RT-MLMC with single samples": "single samples", "RT-MLMC tuned": "tuned", "jaxopt": "jaxopt"}
     return (
-        f"time x variance of a gradient, {len(ratios)} problems | antithetic_mlmc 1 | RT-MLMC with single samples "
-        f"{min(ratios):.0f} to {max(ratios):.0f}"
+        f"squared error of a gradient after 1 s, {problems} problems | antithetic_mlmc 1 | "
+        f"{', '.join(f'{name} {span(word)}' for name, word in others.items())}"
     )
 
 

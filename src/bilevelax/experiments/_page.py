@@ -58,6 +58,7 @@ def section(shown: Shown, page: Path, *, given: str = "", brief: bool = False) -
     where = f"{machine['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, jax {machine['versions']['jax']}"
     command = f"bilevelax paper {shown.name} --scale {scale} --seeds {manifest['settings']['seeds']}{given}"
     parts = [
+        *([] if brief else [f"(item-{shown.name})="]),
         f"##{'#' if brief else ''} {shown.name}: {config.title}\n",
         f"{config.place}. `{command}`, {manifest['seconds']:.0f} s of running ({where}).\n",
         markdown(claim_table("", shown.claims)),
@@ -75,11 +76,27 @@ def omniglot(items: Sequence[Shown], page: Path) -> str:
     return "\n".join([OMNIGLOT, *sections])
 
 
+def verdict_table(items: Sequence[Shown]) -> Table:
+    """Every claim in a line, with a link to its section."""
+    rows = [
+        (f"[{shown.name}](#item-{shown.name})", c.claim, f"**{c.verdict}**") for shown in items for c in shown.claims
+    ]
+    return Table("", ("item", "claim", "verdict"), rows)
+
+
+def in_order(items: Sequence[Shown]) -> list[Shown]:
+    """Tables, figures, then the rest."""
+    return sorted(items, key=lambda shown: (not shown.name.startswith("table"), not shown.name.startswith("fig")))
+
+
 def write(items: Sequence[Shown], page: Path, on_omniglot: Sequence[Shown] = ()) -> Path:
     """The whole page: a summary of verdicts, then a section for each item, then those on Omniglot."""
+    items = in_order(items)
     verdicts = [claim.verdict for shown in items for claim in shown.claims]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
     body = "\n".join(section(shown, page) for shown in items)
     more = f"\n{omniglot(on_omniglot, page)}" if on_omniglot else ""
-    page.write_text(f"{HEAD}\n{len(verdicts)} claims: {counts}.\n\n{body}{more}", encoding="utf-8")
+    page.write_text(
+        f"{HEAD}\n{len(verdicts)} claims: {counts}.\n\n{markdown(verdict_table(items))}\n{body}{more}", encoding="utf-8"
+    )
     return page

@@ -83,7 +83,7 @@ def antithetic(rows: list[dict[str, Any]]) -> str:
 
     def span(word: str) -> str:
         found = [row["error in 1 s / best antithetic"] for row in rows if word in row["estimator"]]
-        return f"{min(found):.2g} to {max(found):.2g}"
+        return " to ".join(f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}" for ratio in (min(found), max(found)))
 
     others = {"RT-MLMC with single samples": "single samples", "RT-MLMC tuned": "tuned", "jaxopt": "jaxopt"}
     return (

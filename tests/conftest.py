@@ -1,4 +1,6 @@
+import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # the fast suite mostly compiles
 
@@ -14,6 +16,17 @@ from jax import random
 
 from bilevelax import Problem
 from bilevelax.applications import quadratic as quadratic_application
+
+MAPPINGS = Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True)
+def room_for_programs():
+    """Every compiled program holds mappings of memory, of which Linux allows a process 65,530: beyond, it crashes."""
+    yield
+    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 html_math_renderer = "mathml"
-exclude_patterns = ["_build", "sg_execution_times.rst"]  # the gallery writes its seconds, with styles from the network
+exclude_patterns = ["_build"]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",

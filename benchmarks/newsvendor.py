@@ -202,7 +202,8 @@ def million(rows: int = 1_000_000) -> None:
             started = time.perf_counter()
             command = [sys.executable, "-m", "bilevelax", "newsvendor", name, *map(str, words), "--json"]
             process = subprocess.Popen(command, stdout=subprocess.PIPE)
-            said = json.loads(process.stdout.read())  # type: ignore[union-attr]
+            assert process.stdout is not None
+            said = json.loads(process.stdout.read())
             _, status, used = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - started
             assert status == 0 and said["rows"] == rows

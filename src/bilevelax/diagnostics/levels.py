@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,10 @@ LEAST, MOST = 1e-3, 0.5  # a pilot may see no difference at all: the mean must s
 @partial(jax.jit, static_argnames=("estimator", "contexts"))
 def _pilot(key: Key, problem: Problem, x: X, *, estimator: Estimator, contexts: int) -> tuple[Estimate, Estimate]:
     """Estimates of the same draws without and with the correction of level 1."""
-    assert estimator.levels is not None
+    levels = estimator.levels
+    assert levels is not None
     keys, none = lane_keys(key, contexts), jnp.zeros(0, jnp.int32)
-    at = lambda level: estimator.levels.at_levels((level,) * contexts, none, keys, problem, x)  # type: ignore[union-attr]
+    at = lambda level: levels.at_levels((level,) * contexts, none, keys, problem, x)
     return at(0), at(1)
 
 
@@ -42,7 +44,7 @@ def correction_rate(
     levels: int | None = 6,
     factor: int = 2,
     contexts: int = 128,
-    **settings: object,
+    **settings: Any,
 ) -> float:
     r"""The ``correction_rate`` of `antithetic_mlmc` with the least work x variance at x, from a pilot.
 
@@ -67,11 +69,12 @@ def correction_rate(
     x = as_arrays("x", "correction_rate", x)
     check_shapes(problem, x)
     # of two levels, since `exact_top` would make a single one the last
-    estimator = antithetic_mlmc(n0, 2, MOST, factor=factor, **settings)  # type: ignore[arg-type]
+    estimator = antithetic_mlmc(n0, 2, MOST, factor=factor, **settings)
     assert estimator.levels is not None
     base, corrected = _pilot(key, problem, x, estimator=estimator, contexts=contexts)
-    delta = estimator.levels.probabilities[1] * (flat_rows(corrected.grad) - flat_rows(base.grad))
-    V_0 = flat_rows(base.grad).var(0, ddof=1).sum()
+    phi = flat_rows(base.grad)
+    delta = estimator.levels.probabilities[1] * (flat_rows(corrected.grad) - phi)
+    V_0 = phi.var(0, ddof=1).sum()
     V_1 = np.mean(np.sum(delta**2, axis=1))
     C_0, C_1 = _work(base.cost), _work(corrected.cost) - _work(base.cost)
     if V_0 <= 0:

@@ -10,7 +10,8 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications.quadratic import matrices, problem_of
-from bilevelax.newton import cg, direct, newton
+from bilevelax.diagnostics.constants import _measure
+from bilevelax.newton import cg, direct, newton, solve_positive
 from bilevelax.sample_average import newton_solver
 from bilevelax.testing import check_estimator
 
@@ -103,6 +104,36 @@ def test_damped_newton_where_newton_diverges():
     assert 3.0 - np.tanh(3.0) * np.cosh(3.0) ** 2 < -90
     found = newton(grad, hessian, jnp.asarray([3.0]), iterations=50, linear=direct(), tol=1e-12)
     np.testing.assert_allclose(found.y, 0, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3)])
+def test_elimination_solves(shape, key):
+    key_A, key_b = random.split(key)
+    root, b = random.normal(key_A, (7, 5, 9)), random.normal(key_b, (7, *shape))
+    A = root @ root.mT
+    found = jax.vmap(solve_positive)(A, b)
+    columns = b.reshape(7, 5, -1)
+    assert np.allclose(np.asarray(A) @ np.asarray(found).reshape(columns.shape), columns, rtol=1e-9, atol=1e-9)
+
+
+PROGRAMS = {
+    "saa": bx.saa(8).estimate,
+    "antithetic_mlmc": bx.antithetic_mlmc(4, 2).estimate,
+    "dense": bx.dl_sgd(K=2, inverse=bx.dense(8)).estimate,
+    "constants": lambda key, problem, x, state: _measure(key, problem, x, 4, 8),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_thread_waits_for_a_thread(quadratic, x, key, name):
+    """Batched LAPACK calls wait for threads of the pool they run on: two at once stop a machine of two cores."""
+    program = jax.jit(jax.vmap(lambda key: PROGRAMS[name](key, quadratic, x, ())))
+    assert "lapack" not in program.lower(random.split(key, 64)).as_text()
+
+
+def test_the_search_for_lapack_can_find_it(key):
+    solve = jax.jit(jax.vmap(lambda A: jnp.linalg.solve(A, jnp.ones(3))))
+    assert "lapack" in solve.lower(random.normal(key, (64, 3, 3))).as_text()
 
 
 def test_cg_counts_its_products():

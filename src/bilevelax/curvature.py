@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
+from jax.scipy.linalg import eigh_tridiagonal
 
 from bilevelax.errors import require_integer, require_key
 from bilevelax.problem import Key, Problem, X
@@ -50,8 +51,7 @@ def extreme_eigenvalues(product: Callable[[jax.Array], jax.Array], start: jax.Ar
     first = (jnp.zeros((steps, start.size), start.dtype), start / jnp.linalg.norm(start), zeros, zeros)
     basis, _, alpha, beta = lax.fori_loop(0, steps, step, first)
     alpha = jnp.where(jnp.any(basis != 0, axis=1), alpha, alpha[0])
-    values = jnp.linalg.eigvalsh(jnp.diag(alpha) + jnp.diag(beta[:-1], 1) + jnp.diag(beta[:-1], -1))
-    return values[jnp.array([0, -1])]
+    return eigh_tridiagonal(alpha, beta[:-1], eigvals_only=True)[jnp.array([0, -1])]
 
 
 @partial(jax.jit, static_argnames=("contexts", "samples", "steps", "points"))

@@ -15,6 +15,7 @@ from optax import tree
 
 from bilevelax.errors import require_positive
 from bilevelax.estimate import Estimate, Estimator, State
+from bilevelax.newton import solve_positive
 from bilevelax.problem import Key, Problem, X, Xi, Y
 
 PAIRS = 16  # largest context whose products of coordinates are among the default features
@@ -148,7 +149,7 @@ def warm_regression(
         gram = forgetting * state.gram + phi.T @ phi
         moments = forgetting * state.moments + phi.T @ rows
         shift = ridge * jnp.trace(gram) / len(gram)
-        weights = jnp.linalg.solve(gram + shift * jnp.eye(len(gram), dtype=gram.dtype), moments)
+        weights = solve_positive(gram + shift * jnp.eye(len(gram), dtype=gram.dtype), moments)
         return Fit(gram, moments, weights)
 
     return Memory(lambda problem: problem, init, recall, learn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -20,8 +19,7 @@ from bilevelax.problem import Key, Problem, X
 from bilevelax.sample_average import newton_cg
 from bilevelax.validate import as_arrays, check_shapes
 
-DENSE = 32  # largest d_y whose Hessians are formed
-STEPS = 30  # of Lanczos, above that
+STEPS = 32  # of Lanczos: exact for d_y up to that
 PER_CONTEXT = 16  # single samples looked at in each context and point
 
 
@@ -72,14 +70,6 @@ class Constants(NamedTuple):
         )
 
 
-def extremes(product: Callable[[jax.Array], jax.Array], key: Key, like: jax.Array) -> jax.Array:
-    """(smallest, largest) eigenvalue of a symmetric map: exactly for small d, by Lanczos above."""
-    if like.size <= DENSE:
-        columns = jax.vmap(product)(jnp.eye(like.size, dtype=like.dtype))
-        return jnp.linalg.eigvalsh((columns + columns.T) / 2)[jnp.array([0, -1])]
-    return extreme_eigenvalues(product, random.normal(key, like.shape, like.dtype), STEPS)
-
-
 @partial(jax.jit, static_argnames=("contexts", "samples"))
 def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[jax.Array, jax.Array]:
     mean = problem.weighted()
@@ -100,8 +90,8 @@ def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> t
 
         def at(y: jax.Array) -> tuple[jax.Array, jax.Array]:
             of = lambda problem, eta: lambda r: ravel_pytree(problem.hess_g(x, unravel(y), eta, xi, unravel(r)))[0]
-            single = lax.map(lambda eta: extremes(of(problem, eta), key_r, flat), alone)
-            return extremes(of(mean, (etas, weights)), key_r, flat), single
+            ends = lambda product: extreme_eigenvalues(product, random.normal(key_r, flat.shape, flat.dtype), STEPS)
+            return ends(of(mean, (etas, weights))), lax.map(lambda eta: ends(of(problem, eta)), alone)
 
         return lax.map(at, jnp.stack([flat, solved, near]))
 
@@ -111,8 +101,8 @@ def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> t
 def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: int = 64) -> Constants:
     """mu_g and per-sample L_g1 at x, measured over contexts at y_1^0, at y* and between them.
 
-    Eigenvalues are exact for d_y up to 32 and by 30 steps of Lanczos on Hessian-vector products
-    above. They are extremes over what was looked at: the true mu_g may be smaller, the true L_g1
+    Eigenvalues are those of 32 steps of Lanczos on Hessian-vector products, exact for d_y up to 32.
+    They are extremes over what was looked at: the true mu_g may be smaller, the true L_g1
     larger.
 
     Args:

@@ -121,15 +121,18 @@ def by_hessians(
 
     hessians = lambda z: jax.vmap(hessian, in_axes=(None, 0, 0, 0))(z.x, z.y, blocks.eta_g, blocks.xi)
 
-    def at(z: Point, H: jax.Array) -> X:
-        grad_x, grad_y = grads_f(problem, blocks, z)
-        r = jnp.linalg.solve(H, flatten(grad_y)[..., None])[..., 0]
-        return direction(problem, blocks, z, grad_x, unravel(r))
-
     old = memory[blocks.rows]
     new = at_least(track(old, hessians(now), hessians(before)), mu)
     old = jnp.where(seen[:, None, None], old, new)
-    return at(now, new), at(before, old), memory.at[blocks.rows].set(new)
+    points = now, before
+    grads = [grads_f(problem, blocks, z) for z in points]
+    slopes = jnp.stack([flatten(grad_y) for _, grad_y in grads])
+    # One call for both: of two batched LAPACK calls at once, each may wait for the other's thread for ever.
+    rs = jnp.linalg.solve(jnp.stack([new, old]), slopes[..., None])[..., 0]
+    at_now, at_before = (
+        direction(problem, blocks, z, grad_x, unravel(r)) for z, (grad_x, _), r in zip(points, grads, rs, strict=True)
+    )
+    return at_now, at_before, memory.at[blocks.rows].set(new)
 
 
 def at_least(H: jax.Array, mu: float) -> jax.Array:

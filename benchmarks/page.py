@@ -15,7 +15,8 @@ HEAD = """# Measurements
 
 Written by `python benchmarks/run.py --page` from the records of `make bench`. Every table compares within one
 run, its rivals taking turns; times are medians unless a column says mean. PyTorch (eager autograd, one thread) and
-Numba are benchmark-only dependencies.
+Numba are benchmark-only dependencies. The README's summary comes first; [choosing an estimator](choosing.md) says
+what follows from it, and where others are faster.
 """
 
 
@@ -28,7 +29,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def write(names: tuple[str, ...]) -> None:
     """One section for each record that there is, in the order of ``names``."""
-    parts = [HEAD]
+    summary = headlines()
+    parts = [HEAD, summary]
     records = [json.loads(path.read_text()) for name in names for path in sorted(RESULTS.glob(f"{name}*.json"))]
     for record in records:
         machine = record["machine"]
@@ -37,7 +39,7 @@ def write(names: tuple[str, ...]) -> None:
             f"## {record['title']}\n\n{table(record['rows'])}\n\n{' '.join([where + '.', *record['notes']])}\n"
         )
     PAGE.write_text("\n".join(parts))
-    README.write_text(MEASURED.sub(lambda found: found[1] + headlines() + found[2], README.read_text()))
+    README.write_text(MEASURED.sub(lambda found: found[1] + summary + found[2], README.read_text()))
 
 
 def record_of(name: str) -> dict[str, Any] | None:
@@ -96,7 +98,7 @@ def targets(rows: list[dict[str, Any]]) -> str:
     first = [row for row in rows if row["regime"] == rows[0]["regime"] and row["seconds"] is not None]
     times = {row["estimator"].split()[0].rstrip(","): row["seconds"] for row in first}
     ours = min((name for name in times if name != "jaxopt"), key=times.__getitem__)
-    peer = f"{times['jaxopt']:.2f} s" if "jaxopt" in times else "not from every key in 6 s"
+    peer = f"{times['jaxopt']:.2f} s" if "jaxopt" in times else "not from every key in time"
     return f"time to 1 % of the optimum, {rows[0]['regime']} | {ours} {times[ours]:.2f} s | vmap of jaxopt LBFGS {peer}"
 
 

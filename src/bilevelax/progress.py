@@ -51,6 +51,11 @@ class Progress:
         if self.bar:
             self.bar.update(self.task, values=text)
 
+    def stage(self, done: int, text: str) -> None:
+        """So many stages are done, and what is done now."""
+        self.update(done, {})
+        self.note(text)
+
     def update(self, done: int, row: dict[str, float]) -> None:
         if self.bar:
             self.bar.update(self.task, completed=done, values=self.values(row))

@@ -70,8 +70,7 @@ def check(
     value, key = load(target), random.key(seed)
     if isinstance(value, Application):
         chosen = None if estimator is None else {estimator: estimators.catalogue.load(estimator)()}
-        with busy(f"Checking {target}: constants, exact gradients, estimates; up to a few minutes"):
-            report = diagnose(value.problem, value.x1, key=key, estimator=chosen)
+        report = diagnose(value.problem, value.x1, key=key, estimator=chosen)
         if as_json:
             print_json({"target": target, "ok": report.ok, "rows": [row._asdict() for row in report.rows]})
         else:

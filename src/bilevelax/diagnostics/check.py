@@ -21,6 +21,7 @@ from bilevelax.inverse import default_N, inverse_of
 from bilevelax.lower import lower_of
 from bilevelax.minibatch import minibatch
 from bilevelax.problem import Key, Problem, X
+from bilevelax.progress import Progress
 from bilevelax.validate import as_arrays, check_shapes, describe
 
 RATE = 0.739  # least mu_g beta0 for which EpochSGD's squared error falls as 2^-k
@@ -89,6 +90,7 @@ def check(
     samples: int = 1024,
     n: int = 1024,
     tol: float = 0.05,
+    progress: bool | None = None,
 ) -> Report:
     """Check a problem and the estimators of its gradient at x; ``print(check(...))`` shows the table.
 
@@ -105,6 +107,7 @@ def check(
         samples: draws of eta behind each exact gradient.
         n: estimates in each of up to 8 rounds.
         tol: largest relative bias allowed.
+        progress: show what is being done; by default if the output is a terminal or a notebook.
     """
     require_key("check", key)
     require_integer("contexts", "check", contexts, 1)
@@ -115,23 +118,35 @@ def check(
     rows = _structure(problem, x, key)
     if not all(row.ok for row in rows):
         return Report(tuple(rows))
-    measured = constants(problem, x, key=random.fold_in(key, 1), contexts=min(contexts, 16))
-    rows += _curvature(problem, measured)
-    if not measured.strongly_convex:
-        return Report(tuple(rows), measured)
-    exact = reference(random.fold_in(key, 2), problem, x, contexts, samples)
-    setup = Setup(problem, x, random.fold_in(key, 3), n, tol, measured, exact)
-    rows.append(_differences(setup))
     if estimator is None:
         estimator = {"default estimator": unbiased(problem)}
     named = estimator if isinstance(estimator, dict) else {"estimator": estimator}
-    for name, each in named.items():
-        try:
-            rows += _settings(name, each, setup)
-            rows.append(_bias(name, each, setup))
-        except ValueError as error:  # the library's own refusal of these settings says what to change
-            rows.append(Row(f"{name}: settings", False, "refused", "to run on this problem", str(error)))
-    return Report(tuple(rows), measured, exact)
+    with Progress(3 + len(named), progress, "check") as bar:
+        bar.stage(0, "constants")
+        measured = constants(problem, x, key=random.fold_in(key, 1), contexts=min(contexts, 16))
+        rows += _curvature(problem, measured)
+        if not measured.strongly_convex:
+            return Report(tuple(rows), measured)
+        bar.stage(1, "exact gradients")
+        exact = reference(random.fold_in(key, 2), problem, x, contexts, samples)
+        setup = Setup(problem, x, random.fold_in(key, 3), n, tol, measured, exact)
+        bar.stage(2, "finite differences")
+        rows.append(_differences(setup))
+        for done, (name, each) in enumerate(named.items(), 3):
+            bar.stage(done, name)
+            rows += _estimator(name, each, setup)
+        bar.update(3 + len(named), {})
+        return Report(tuple(rows), measured, exact)
+
+
+def _estimator(name: str, estimator: Estimator, setup: Setup) -> list[Row]:
+    rows: list[Row] = []
+    try:
+        rows += _settings(name, estimator, setup)
+        rows.append(_bias(name, estimator, setup))
+    except ValueError as error:  # the library's own refusal of these settings says what to change
+        rows.append(Row(f"{name}: settings", False, "refused", "to run on this problem", str(error)))
+    return rows
 
 
 def _structure(problem: Problem, x: X, key: Key) -> list[Row]:

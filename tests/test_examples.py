@@ -60,6 +60,49 @@ def test_guides(page):
     execute("\n".join(blocks(f"docs/{page}.md")))
 
 
+PRELUDE = """
+import jax, jax.numpy as jnp, optax
+import bilevelax as bx
+from bilevelax.applications import quadratic
+
+app = quadratic.make()
+problem, x1, key = app.problem, app.x1, jax.random.key(0)
+x, estimator, optimizer = x1, bx.minibatch(bx.saa(8), 4), optax.adam(0.1)
+"""
+CLIENTS = """
+import numpy as np
+f = lambda x, y, eta, xi: (y - eta["b"]) ** 2 + 0.1 * x**2
+g = lambda x, y, eta, xi: (y - eta["a"]) ** 2 + (y - x) ** 2
+x1 = jnp.zeros(())
+clients = [(np.arange(3.0 + i), np.ones(3 + i)) for i in range(5)]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["correctness", "scaling"])
+def test_pages_with_a_problem_of_their_own(page, tmp_path, monkeypatch):
+    """As printed, but for a few steps only."""
+    monkeypatch.chdir(tmp_path)
+    first, *others = blocks(f"docs/{page}.md")
+    code = "\n".join([PRELUDE, first, CLIENTS if page == "scaling" else "", *others])
+    found = execute(re.sub(r"T=[\d_]+", "T=4", code))
+    assert found["result"].history
+
+
+@pytest.mark.slow
+def test_a_csv_of_ones_own(tmp_path, monkeypatch):
+    rng, days = np.random.default_rng(0), np.arange("2023-01-01", "2023-07-20", dtype="datetime64[D]")
+    temperature, rain, promotion = rng.normal(15, 5, 200), rng.gamma(1, 2, 200), rng.integers(0, 2, 200)
+    demand = 20 + temperature + 5 * promotion + rng.normal(0, 2, 200)
+    rows = zip(days, temperature, rain, promotion, demand, strict=True)
+    text = "date,temperature,rain,promotion,demand\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    (tmp_path / "demand.csv").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("docs/newsvendor.md")
+    orders = execute(block)["orders"]
+    assert orders.shape == (7,) and abs(orders.mean() - demand[-7:].mean()) < 10
+
+
 @pytest.fixture
 def extensions(tmp_path, monkeypatch):
     """The two blocks of docs/extending.md as modules."""

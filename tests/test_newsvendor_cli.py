@@ -162,7 +162,8 @@ def test_the_example_ends_with_table_plot_and_report(monkeypatch, tmp_path):
 
 def test_semicolons_bom_and_decimal_commas(trained, tmp_path):
     """The same numbers written the European way give the same encoded table."""
-    from bilevelax.sklearn.tables import learn_schema, read_table
+    from bilevelax.sklearn.csv_files import read_table
+    from bilevelax.sklearn.tables import learn_schema
 
     folder, _ = trained
     rows = [[str(cell).replace(".", ",") for cell in row] for row in days()]
@@ -190,7 +191,12 @@ WRONG = {
     "folds": (HEADER, days(), ("--folds", 0), "`cv` of RobustNewsvendor must be an integer >= 2. Got 0"),
     "perturb": (HEADER, days(), ("--perturb", "shop"), "`--perturb` names 'shop', which is no column of numbers"),
     "no date column": (HEADER, days(), ("--date", "when"), "has no column 'when', which holds the dates"),
-    "no dates": (HEADER, days(), ("--date", "shop"), "must hold dates such as 2024-12-31. Got 'a'"),
+    "no dates": (
+        HEADER,
+        days(),
+        ("--date", "shop"),
+        "all written alike. Got 'a' in row 1",
+    ),
     "only demand": (["demand"], [[1], [2]], (), "has no column that could be used beside demand"),
 }
 

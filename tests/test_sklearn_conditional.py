@@ -4,6 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from bilevelax.datasets import load_bakery, load_yaz
 from bilevelax.sklearn import SampleAverage, WeightedSampleAverage, compare, evaluate_shift, paired_interval, shifted
@@ -111,6 +115,12 @@ def test_compare(rows):
     near = found.table.loc["near"]
     assert near["low"] <= near["difference"] <= near["high"] < 0
     assert len(found.outcomes["near"].costs) == 60 and "near" in str(found)
+    searched = GridSearchCV(WeightedSampleAverage(1, 4), {"conditional": ["knn"]}, cv=3)
+    both = {"searched": make_pipeline(StandardScaler(), searched), "plain": SampleAverage(1, 4)}
+    inside = compare(both, X, y[:, 0], cv=3)
+    assert inside.table.loc["searched", "mean_cost"] < inside.table.loc["plain", "mean_cost"]
+    with pytest.raises(ValueError, match=r"must know `holding_cost` and `backlog_cost`. Got LinearRegression"):
+        compare({"other": LinearRegression()}, X, y[:, 0], cv=3)
     with pytest.raises(ValueError, match="`reference` of compare must be one of"):
         compare({"plain": SampleAverage()}, X, y, reference="other")
 

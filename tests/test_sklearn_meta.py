@@ -87,3 +87,9 @@ def test_bad_input(clients):
         MetaClassifier(**QUICK).fit(X, y, groups[:5])
     with pytest.raises(ValueError, match="holds 1 class only"):
         MetaClassifier(**QUICK).fit(X, np.full(120, "no"))
+
+
+def test_adapting_needs_a_label_for_each_row(fitted, clients):
+    X, y, _ = clients
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        fitted.adapt(X[:5], y[:6])

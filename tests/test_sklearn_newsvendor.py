@@ -255,6 +255,13 @@ def test_other_estimators(name, data):
     assert np.isfinite(model.predict(X)).all()
 
 
+def test_a_choice_from_a_handful_of_rows_is_none(data):
+    X, y = data
+    with pytest.warns(UserWarning, match="6 rows are too few to hold any out"):
+        model = RobustNewsvendor(1, 9, penalty="cv", **{**TINY, "max_iter": 2}).fit(X[:6], y[:6])
+    assert model.penalty_ == np.inf
+
+
 def test_pipelines_grids_and_copies(data, tmp_path):
     X, y = data
     pipeline = make_pipeline(StandardScaler(), RobustNewsvendor(1, 9, **TINY))

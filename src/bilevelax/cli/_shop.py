@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from bilevelax.progress import Progress
 
 KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
 JUDGED = 20_000  # rows of a file that `evaluate` looks at, evenly spaced
@@ -36,13 +39,15 @@ class Judged(NamedTuple):
 def read_past(file: Path, target: str, date: str | None) -> Past:
     """Rows with known demand, in the order of time where there is a date."""
     from bilevelax.sklearn import tables
+    from bilevelax.sklearn.csv_files import read_table
+    from bilevelax.sklearn.dates import dates_of
 
-    whole = tables.read_table(file)
+    whole = read_table(file)
     targets = tables.named(target, whole.columns)
     table, y, notes = tables.targets_of(whole, targets, file)
     schema = tables.learn_schema(table, targets, date, file)
     if schema.date:
-        order = np.argsort(tables.dates_of(table, schema.date, file).to_numpy(), kind="stable")
+        order = np.argsort(dates_of(table, schema.date, file, schema.day_first).to_numpy(), kind="stable")
         if (np.diff(order) < 0).any():
             notes.append(f"rows were sorted by {schema.date}")
             table, y = table.iloc[order].reset_index(drop=True), y[order]
@@ -67,10 +72,11 @@ def learn(past: Past, perturb: str | None, **settings: Any) -> tuple[Any, list[s
 
     movable = past.schema.movable(None if perturb is None else named(perturb, past.schema.columns))
     numbers = [list(past.X).index(name) for name in movable]
-    model = RobustNewsvendor(perturb=numbers or "none", **settings)
+    model = RobustNewsvendor(perturb=numbers or "none", verbose=sys.stderr.isatty(), **settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         model.fit(past.X, past.y[:, 0] if past.y.shape[1] == 1 else past.y)
+    model.verbose = 0  # of this terminal, not of the model
     own = [str(each.message) for each in caught if "RobustNewsvendor" in str(each.message)]
     return model, movable, own
 
@@ -100,7 +106,8 @@ def judge(model: Path, file: Path) -> Judged:
     from bilevelax.datasets.files import read_arrays
     from bilevelax.sklearn import baselines
     from bilevelax.sklearn.compare import Outcome, tabulate
-    from bilevelax.sklearn.tables import read_table, targets_of
+    from bilevelax.sklearn.csv_files import read_table
+    from bilevelax.sklearn.tables import targets_of
 
     rule, schema = load(model)
     table, y, notes = targets_of(read_table(file), schema.targets, file)
@@ -110,18 +117,28 @@ def judge(model: Path, file: Path) -> Judged:
         table, y = table.iloc[some].reset_index(drop=True), y[some]
     X, found = schema.encode(table, file)
     arrays = read_arrays(model / "arrays.npz", ("X", "y"))
+    if len(arrays["X"]) == KEPT:
+        notes.append(f"baselines were fitted on the last {KEPT} of the model's rows")
     outcomes = {"robust": Outcome.of(rule, X, y)}
-    for name, baseline in baselines(rule.holding_cost, rule.backlog_cost, random_state=0).items():
-        outcomes[name] = Outcome.of(baseline.fit(arrays["X"], arrays["y"]), X.to_numpy(float), y)
+    others = baselines(rule.holding_cost, rule.backlog_cost, random_state=0)
+    with Progress(len(others), label="baselines") as bar:
+        for done, (name, baseline) in enumerate(others.items()):
+            bar.stage(done, name)
+            outcomes[name] = Outcome.of(baseline.fit(arrays["X"], arrays["y"]), X.to_numpy(float), y)
+        bar.update(len(others), {})
     return Judged(tabulate(outcomes, outcomes["quantile"], "robust"), rule, schema, len(X), [*notes, *found])
+
+
+def require_drawable(out: Path) -> None:
+    """Known before anything is computed."""
+    if out.suffix.lower() not in (".html", ".png", ".svg", ".pdf"):
+        raise ValueError(f"`--out` must end in .html, .png, .svg or .pdf. Got {str(out)!r}.")
 
 
 def draw(judged: Judged, file: Path, out: Path) -> Path:
     """Write the evaluation: a page where ``out`` ends in .html, else a picture."""
     from bilevelax.sklearn.plots import plot_comparison
 
-    if out.suffix.lower() not in (".html", ".png", ".svg", ".pdf"):
-        raise ValueError(f"`--out` must end in .html, .png, .svg or .pdf. Got {str(out)!r}.")
     if out.suffix.lower() != ".html":
         return plot_comparison(judged.comparison, out)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bilevelax.cli import _shop
 from bilevelax.cli._terminal import busy, print_json
+from bilevelax.cli._terminal import say as tell
 
 app = typer.Typer(
     help="Orders from a CSV of past days: fit, order, evaluate; `example` shows all three.",
@@ -93,8 +94,9 @@ def fit(
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
         say(head, *past.schema.report(), *told)
-    with busy(f"Learning from {len(past.X)} rows: a forest, then {max_iter} steps"):
-        model, movable, warned = _shop.learn(past, perturb, **settings)
+    out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before the work
+    tell(f"Learning from {len(past.X)} rows: a forest, then {max_iter} steps for each penalty")
+    model, movable, warned = _shop.learn(past, perturb, **settings)
     _shop.save(model, past, out)
     if as_json:
         path = [{"penalty": number(value), "validation_cost": cost} for value, cost in model.path_.items()]
@@ -122,7 +124,7 @@ def order(
 
     Example: bilevelax newsvendor order model/ tomorrow.csv --out orders.csv
     """
-    from bilevelax.sklearn.tables import read_table
+    from bilevelax.sklearn.csv_files import read_table, write_with
 
     rule, schema = _shop.load(model)
     with busy(f"Reading {file}"):
@@ -131,11 +133,10 @@ def order(
             raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
         X, notes = schema.encode(table, file)
     names = ["order"] if len(schema.targets) == 1 else [f"order_{name}" for name in schema.targets]
-    notes += [f"column {name} of {file} was replaced" for name in names if name in table.columns]
     with busy(f"Writing {len(table)} orders to {out}"):
         orders = np.asarray(rule.predict(X)).reshape(len(X), -1)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        table.assign(**dict(zip(names, orders.T, strict=True))).to_csv(out, index=False)
+        replaced = write_with(file, dict(zip(names, orders.T, strict=True)), out)
+    notes += [f"column {name} of {file} was replaced" for name in replaced]
     if as_json:
         print_json({"orders": str(out), "rows": len(table), "columns": names, "notes": notes})
     else:
@@ -152,13 +153,16 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Costs on later days, against baselines trained on the same rows as the model.
+    """Costs on later days, against baselines trained on the rows that the model keeps, at most its last 20,000.
 
     Example: bilevelax newsvendor evaluate model/ later.csv --out evaluation.html
     """
-    with busy(f"Fitting baselines and ordering for the days of {file}"):
-        judged = _shop.judge(model, file)
-    written = [str(_shop.draw(judged, file, path)) for path in out or [Path("evaluation.html")]]
+    files = out or [Path("evaluation.html")]
+    for path in files:
+        _shop.require_drawable(path)
+    tell(f"Fitting baselines and ordering for the days of {file}")
+    judged = _shop.judge(model, file)
+    written = [str(_shop.draw(judged, file, path)) for path in files]
     table = judged.comparison.table
     if as_json:
         rows = [{"newsvendor": str(name), **{k: number(v) for k, v in row.items()}} for name, row in table.iterrows()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -66,6 +67,15 @@ def splits_of(cv: Any, fraction: float, contexts: np.ndarray) -> list[Split]:
             f"Got {[(len(a), len(b)) for a, b in splits]} from {n} rows; take fewer folds."
         )
     return splits
+
+
+def warn_of_no_choice(rows: int) -> None:
+    """Say that nothing was held out."""
+    warnings.warn(
+        f"`penalty` of {OWNER} is 'cv', but {rows} rows are too few to hold any out: no robustness (a penalty of inf) "
+        "is taken. Give a number, or more rows.",
+        stacklevel=4,
+    )
 
 
 def search(

@@ -17,6 +17,22 @@ from bilevelax.sklearn.costs import cost_array, newsvendor_cost
 WORST = 0.1  # share of the rows in the worst-case mean
 
 
+def newsvendor_in(estimator: Any) -> Any:
+    """The estimator that knows the costs, inside a pipeline or a search."""
+    inner = estimator
+    while not hasattr(inner, "holding_cost"):
+        if hasattr(inner, "steps"):
+            inner = inner[-1]
+        elif hasattr(inner, "best_estimator_") or hasattr(inner, "estimator"):
+            inner = getattr(inner, "best_estimator_", None) or inner.estimator
+        else:
+            raise ValueError(
+                f"A newsvendor must know `holding_cost` and `backlog_cost`. Got {type(inner).__name__}; "
+                "take one of bilevelax.sklearn."
+            )
+    return inner
+
+
 class Outcome(NamedTuple):
     """Orders and demands (rows, outputs) of the test rows, with their costs per row."""
 
@@ -29,7 +45,7 @@ class Outcome(NamedTuple):
         orders = np.asarray(estimator.predict(X), float)
         orders = orders.reshape(len(orders), -1)
         demand = np.asarray(y, float).reshape(orders.shape)
-        inner = estimator[-1] if hasattr(estimator, "steps") else estimator
+        inner = newsvendor_in(estimator)
         holding, backlog = (
             cost_array(getattr(inner, name), name, type(inner).__name__, *orders.shape)
             for name in ("holding_cost", "backlog_cost")
@@ -126,8 +142,7 @@ def compare(estimators: Mapping[str, Any], X: Any, y: Any, *, cv: Any = 5, refer
     require_choice("reference", "compare", reference, tuple(estimators))
     splitter = TimeSeriesSplit(cv) if isinstance(cv, int) else cv
     folds = list(splitter.split(X, y) if hasattr(splitter, "split") else splitter)
-    first = next(iter(estimators.values()))
-    first = first[-1] if hasattr(first, "steps") else first
+    first = newsvendor_in(next(iter(estimators.values())))
     everyone: dict[Any, Any] = {**estimators, None: SampleAverage(first.holding_cost, first.backlog_cost)}
     outcomes: dict[Any, Outcome] = {}
     for name, estimator in everyone.items():

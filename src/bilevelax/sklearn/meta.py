@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jax import random
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bilevelax.applications._softmax import Labelled, Pair, Sample, Tasks, centre, proximal_problem, scaled
@@ -165,6 +165,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "centre_")
         require_integer("steps", type(self).__name__, steps, 1)
         X = validate_data(self, X_support, reset=False, dtype=np.float64)
+        check_consistent_length(X, y_support)
         return self._adapted(X, self._index(y_support), steps)
 
     def _adapted(self, X: np.ndarray, labels: np.ndarray, steps: int = 50) -> Adapted:

@@ -22,7 +22,7 @@ from bilevelax.sklearn._curvature import least_penalty, warn_of_curvature
 from bilevelax.sklearn._orders import mean_cost
 from bilevelax.sklearn._orders import orders as orders_of
 from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows, warn_of_few
-from bilevelax.sklearn._search import EVERY, PATH, Choice, Fold, search, splits_of
+from bilevelax.sklearn._search import EVERY, PATH, Choice, Fold, search, splits_of, warn_of_no_choice
 from bilevelax.sklearn.costs import ScoredByCost, cost_array
 from bilevelax.sklearn.policies import make_policy, members_of
 
@@ -174,6 +174,8 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         least = _problem.bucket(min(len(sample.y), CONTEXTS))  # one program for folds and all rows
         splits = splits_of(self.cv, self.validation_fraction, sample.X)
         choice = Choice(penalties[0], self.max_iter, {}, [], True)
+        if not splits and len(penalties) > 1:
+            warn_of_no_choice(len(sample.y))
         if splits and (self.early_stopping or len(penalties) > 1):
             folds = [self._fold(sample.take(train), sample.take(held), least) for train, held in splits]
             choice = search(folds, penalties, self._first(), self._try, self.max_iter, self.early_stopping)

@@ -1,66 +1,37 @@
-"""From a CSV file to contexts and demands: dates, categories, missing values, and a report of all of it."""
+"""From a table to contexts and demands: dates, categories, missing values, and a report of all of it."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bilevelax.datasets.demand import WEEKDAYS
-from bilevelax.errors import require_package
+from bilevelax.sklearn._columns import MANY
+from bilevelax.sklearn.csv_files import pandas
+from bilevelax.sklearn.dates import dates_of, reads_day_first
 
 MISSING = "(missing)"
 TOO_MANY = 50  # different words in a column that is then taken for an identifier
 
 
-def read_table(path: str | Path) -> Any:
-    """A CSV file as a data frame: commas, semicolons (with decimal commas) or tabs; a BOM is skipped."""
-    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}: check the path.")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            head = [line for _, line in zip(range(20), file, strict=False)]
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text: save it as CSV UTF-8.") from None
-    if not head or not head[0].strip():
-        raise ValueError(f"{path} is empty: the first line must name the columns.")
-    separator = max(",;\t", key=head[0].count)
-    decimal = "," if separator == ";" and _decimal_commas(head[1:]) else "."
-    try:
-        table = pandas.read_csv(path, sep=separator, decimal=decimal, encoding="utf-8-sig", skipinitialspace=True)
-    except pandas.errors.ParserError as error:
-        raise ValueError(f"{path} is not a table: {str(error).splitlines()[0]}.") from None
-    table.columns = [str(name).strip() for name in table.columns]
-    return table
-
-
-def _decimal_commas(lines: list[str]) -> bool:
-    cells = [cell.strip() for row in csv.reader(lines, delimiter=";") for cell in row]
-    return any(cell.replace(",", "", 1).lstrip("+-").isdigit() and "," in cell for cell in cells)
-
-
 def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray, list[str]]:
     """(rows with known demand, demand (rows, targets), what was left out)."""
-    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
     for name in names:
         if name not in table.columns:
             raise ValueError(f"{path} has no column {name!r}; it has {', '.join(map(printable, table.columns))}.")
     numbers = {}
     for name in names:
-        numbers[name] = pandas.to_numeric(table[name], errors="coerce")
+        numbers[name] = pandas().to_numeric(table[name], errors="coerce")
         bad = numbers[name].isna() & table[name].notna()
         if bad.any():
             at = int(np.argmax(bad.to_numpy()))
             raise ValueError(
                 f"Column {name!r} of {path} must hold numbers. Got {table[name].iloc[at]!r} in row {at + 1}."
             )
-    y = pandas.DataFrame(numbers)
+    y = pandas().DataFrame(numbers)
     known = y.notna().all(axis=1).to_numpy()
     notes = [f"{int((~known).sum())} rows without demand were left out"] if not known.all() else []
     if known.sum() < 2:
@@ -76,6 +47,7 @@ class Schema:
     date: str | None
     columns: dict[str, dict[str, Any]]  # name: {"kind": "number" | "category", ...}
     ignored: dict[str, str]  # name: why
+    day_first: bool = False
 
     def features(self) -> list[str]:
         """Names of the encoded columns."""
@@ -100,30 +72,33 @@ class Schema:
 
     def encode(self, table: Any, path: Any) -> tuple[Any, list[str]]:
         """(numbers as a data frame, what was filled in or unknown)."""
-        pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
         names = self.features()
         whole = np.empty((len(names), len(table)))  # of a million rows there is no second copy
         numbers = dict(zip(names, whole, strict=True))
         notes: list[str] = []
+        self._require_columns(table, path)
         if self.date:
-            when = dates_of(table, self.date, path)
+            when = dates_of(table, self.date, path, self.day_first)
             for i, day in enumerate(WEEKDAYS):
                 numbers[f"weekday={day}"][:] = when.dt.day_of_week == i
             for m in range(1, 13):
                 numbers[f"month={m}"][:] = when.dt.month == m
         for name, how in self.columns.items():
-            if name not in table.columns:
-                raise ValueError(f"{path} has no column {name!r}, which the model was trained on.")
             encode = _numbers if how["kind"] == "number" else _indicators
             columns, note = encode(table[name], name, how, path)
             for column, values in columns.items():
                 numbers[column][:] = values
             notes += note
-        return pandas.DataFrame(whole.T, columns=names, copy=False), notes
+        return pandas().DataFrame(whole.T, columns=names, copy=False), notes
+
+    def _require_columns(self, table: Any, path: Any) -> None:
+        for name in [*([self.date] if self.date else []), *self.columns]:
+            if name not in table.columns:
+                raise ValueError(f"{path} has no column {name!r}, which the model was trained on. Add it.")
 
     def report(self) -> list[str]:
         """One line for each column: how it is used."""
-        lines = [f"{self.date}: weekday and month"] if self.date else []
+        lines = [f"{self.date}: weekday and month{', day first' * self.day_first}"] if self.date else []
         for name, how in self.columns.items():
             if how["kind"] == "number":
                 gaps = f", missing values become {how['fill']:g}" if how["gaps"] else ""
@@ -134,8 +109,7 @@ class Schema:
 
 
 def _numbers(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[dict[str, np.ndarray], list[str]]:
-    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
-    values = pandas.to_numeric(column, errors="coerce")
+    values = pandas().to_numeric(column, errors="coerce")
     bad = (values.isna() & column.notna()).to_numpy()
     if bad.any():
         at = int(np.argmax(bad))
@@ -161,40 +135,32 @@ def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple
 
 def _levels(column: Any) -> tuple[np.ndarray, list[str]]:
     """(number of each row's word, the words); a missing value is a word, too."""
-    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
-    codes, found = pandas.factorize(column)
-    words = [str(value).strip() for value in found]
+    codes, found = pandas().factorize(column)
+    words = [_word(value) for value in found]
     if (codes < 0).any():
         codes, words = np.where(codes < 0, len(words), codes), [*words, MISSING]
     return codes, words
 
 
-def dates_of(table: Any, name: str, path: Any) -> Any:
-    """The column as dates, or a sentence."""
-    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
-    if name not in table.columns:
-        raise ValueError(f"{path} has no column {name!r}, which holds the dates: name it with --date.")
+def _word(value: Any) -> str:
+    """A category's name, the same for 7, 7.0 and 007: how a number is read depends on the rest of its column."""
+    text = str(value).strip()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it had to guess the format
-            when = pandas.to_datetime(table[name], errors="raise")
-    except (ValueError, TypeError):
-        raise ValueError(
-            f"Column {name!r} of {path} must hold dates such as 2024-12-31. Got {table[name].iloc[0]!r}."
-        ) from None
-    if when.isna().any():
-        at = int(np.argmax(when.isna()))
-        raise ValueError(f"Column {name!r} of {path} must hold a date in every row. One is missing in row {at + 1}.")
-    return when
+        number = float(text)
+    except ValueError:
+        return text
+    if not np.isfinite(number):
+        return text
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) -> Schema:
     """Decide how each column is used."""
-    pandas = require_package("pandas", "bilevelax newsvendor", "sklearn")
     if date is None and "date" in table.columns:
         date = "date"
-    if date is not None:
-        dates_of(table, date, path)
+    if date is not None and date not in table.columns:
+        raise ValueError(f"{path} has no column {date!r}, which holds the dates: name it with --date.")
+    day_first = date is not None and reads_day_first(table[date])
     columns: dict[str, dict[str, Any]] = {}
     ignored: dict[str, str] = {}
     for name in table.columns:
@@ -204,7 +170,7 @@ def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) ->
         different = column.nunique(dropna=False)
         if different < 2:
             ignored[name] = "it is constant"
-        elif pandas.api.types.is_numeric_dtype(column):
+        elif pandas().api.types.is_numeric_dtype(column):
             values = column.to_numpy(float)
             finite = values[np.isfinite(values)]
             gaps = len(finite) < len(values)
@@ -212,7 +178,7 @@ def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) ->
                 "kind": "number",
                 "fill": float(np.median(finite)),
                 "gaps": gaps,
-                "many": bool(different > 12),
+                "many": bool(different > MANY),
             }
         elif different > TOO_MANY:
             ignored[name] = f"{different} different words look like an identifier"
@@ -220,7 +186,7 @@ def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) ->
             columns[name] = {"kind": "category", "values": sorted(set(_levels(column)[1]))}
     if not columns and date is None:
         raise ValueError(f"{path} has no column that could be used beside {', '.join(targets)}.")
-    schema = Schema(targets, date, columns, ignored)
+    schema = Schema(targets, date, columns, ignored, day_first)
     features = schema.features()
     for name in features:
         if features.count(name) > 1:
@@ -232,7 +198,8 @@ def named(option: str, columns: Any) -> list[str]:
     """The columns that an option names: one whole name, or names separated by commas (quoted if they hold one)."""
     if option in columns:
         return [option]
-    return [name.strip() for name in next(csv.reader([option], skipinitialspace=True), []) if name.strip()]
+    names = next(csv.reader([option], skipinitialspace=True), [])
+    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def printable(text: Any) -> str:

@@ -5,13 +5,19 @@ all outcomes are known, else the mean of untruncated, hence unbiased, antithetic
 relative to its norm, with the noise of both means taken out (so it may come out as 0); ``error in
 1 s`` is bias^2 + variance at the number of calls that one second allows, which is what an outer step
 pays for, and ``100 s`` what a certificate or a last, long step would; a bias within twice its noise counts
-as none there, whoever's it is. ``/ best antithetic`` divides by the best of the antithetic rows.
+as none there, whoever's it is. ``/ best antithetic`` divides by the best of the antithetic rows, with the
+standard error of the ratio from those of the two times and variances. ``decay`` is how E|Delta_l|^2 falls.
+
+``python benchmarks/antithetic.py NAME ...`` measures some of the problems again, each into its own record.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +33,7 @@ from bilevelax.applications import Application, meta_learning
 from bilevelax.diagnostics.reference import reference
 
 M = 64
+DEPTH = 4  # levels whose differences are measured
 LEAST = 20  # calls of which a variance is estimated
 
 
@@ -34,15 +41,17 @@ class Setting(NamedTuple):
     """One way to run RT-MLMC."""
 
     K: int
-    batch: int = 1  # samples averaged in every draw, of EpochSGD and of the hypergradient
+    batch: int = 1  # samples averaged in every draw
+    lower: int | None = None  # in those of EpochSGD, by default as many
     summed: bool = False  # the Neumann series summed instead of one random product
     N: int | None = None  # terms of the series, by default from mu_g and L_g1
-    beta0: float | None = None  # by default 1 / mu_g
+    beta: float = 1.0  # beta0 in units of 1 / mu_g
     mode: str = "stratified"
 
-    def estimator(self) -> bx.Estimator:
+    def estimator(self, problem: bx.Problem) -> bx.Estimator:
         inverse = bx.summed_neumann(self.N) if self.summed else bx.neumann(self.N)
-        return bx.rt_mlmc(self.K, bx.epoch_sgd(self.beta0, batch=self.batch), inverse, batch=self.batch)
+        lower = bx.epoch_sgd(self.beta / problem.mu_g, batch=self.lower or self.batch)
+        return bx.rt_mlmc(self.K, lower, inverse, batch=self.batch)
 
     def __str__(self) -> str:
         given = [
@@ -52,7 +61,15 @@ class Setting(NamedTuple):
 
 
 # tuned one argument after another, each from the best so far: (argument, values to try)
-SEARCH = (("batch", (16, 64)), ("summed", (True,)), ("K", (5,)), ("N", (20,)), ("mode", ("shared",)))
+SEARCH = (
+    ("batch", (16, 64)),
+    ("summed", (True,)),
+    ("K", (5,)),
+    ("N", (20,)),
+    ("lower", (4,)),
+    ("beta", (2.0,)),
+    ("mode", ("shared",)),
+)
 
 
 class Effort(NamedTuple):
@@ -65,7 +82,7 @@ class Effort(NamedTuple):
 
 
 QUICK = Effort(Setting(3), 3, 20, 10, 2.0, (("batch", (16,)),))
-FULL = Effort(Setting(8), 12, 300, 40, 12.0, SEARCH)
+FULL = Effort(Setting(8), 15, 300, 40, 10.0, SEARCH)
 
 
 class Sample(NamedTuple):
@@ -140,7 +157,7 @@ def tuned_rt_mlmc(app: Application, exact: Truth, effort: Effort) -> tuple[str, 
 
     def score(setting: Setting) -> float:
         if setting not in known:
-            call = compiled(app, setting.estimator(), setting.mode)
+            call = compiled(app, setting.estimator(app.problem), setting.mode)
             found = row(call.sample(effort.pilot, 1, effort.seconds / 3), exact, milliseconds({"": call}, 5)[""])
             known[setting] = found["error in 1 s"], call
         return known[setting][0]
@@ -163,7 +180,7 @@ def compare(name: str, app: Application, n0: int, effort: Effort) -> list[dict[s
     exact = truth(app, n0, 8 * effort.calls)
     tuned_name, tuned = tuned_rt_mlmc(app, exact, effort)
     others = {
-        f"{effort.single}, single samples": effort.single.estimator(),
+        f"{effort.single}, single samples": effort.single.estimator(app.problem),
         f"saa n={n0}": bx.saa(n0),
         f"saa n={4 * n0}": bx.saa(4 * n0),
         f"antithetic n0={n0}": bx.antithetic_mlmc(n0),
@@ -177,10 +194,31 @@ def compare(name: str, app: Application, n0: int, effort: Effort) -> list[dict[s
         {"problem": name, "estimator": label, **row(call.sample(effort.calls, 3, effort.seconds), exact, ms[label])}
         for label, call in calls.items()
     ]
-    for column in ("ms x variance", "error in 1 s", "error in 100 s"):
-        ours = min(r[column] for r in rows if r["estimator"].startswith("antithetic"))
-        rows = [{**r, f"{column} / best antithetic": r[column] / ours} for r in rows]
+    for column in ("error in 1 s", "error in 100 s"):
+        ours = min((r for r in rows if r["estimator"].startswith("antithetic")), key=lambda r: r[column])
+        for r in rows:
+            ratio = r[column] / ours[column]
+            r |= {f"{column} / best antithetic": ratio, f"+- of it, {column[9:]}": ratio * relative_error(r, ours)}
     return rows
+
+
+def relative_error(a: dict[str, Any], b: dict[str, Any]) -> float:
+    """Of the ratio of two products of time and variance."""
+    return float(np.linalg.norm([r[part] / r[of] for r in (a, b) for part, of in (("+-", "ms"), ("+- ", "variance"))]))
+
+
+def decay(app: Application, n0: int, contexts: int) -> list[float]:
+    """E|Delta_l|^2 for l = 1, 2, ...: it should fall by 4 a level."""
+    levels = bx.antithetic_mlmc(n0, DEPTH).levels
+    assert levels is not None
+    none, keys = np.zeros(0, np.int32), random.split(random.key(7), contexts)
+    at = jax.jit(
+        lambda level: levels.at_levels((level,) * contexts, none, keys, app.problem, app.x1).grad, static_argnums=0
+    )
+    rows = lambda grads: np.asarray(jax.vmap(lambda g: ravel_pytree(g)[0])(grads), np.float64)
+    base = rows(at(0))
+    squares = lambda level: np.sum((float(levels.probabilities[level]) * (rows(at(level)) - base)) ** 2, axis=1)
+    return [float(squares(level).mean()) for level in range(1, DEPTH + 1)]
 
 
 def row(found: Sample, exact: Truth, ms: list[float]) -> dict[str, Any]:
@@ -211,17 +249,37 @@ def tiny_imagenet(norm: float) -> Application:
     return meta_learning.make(arrays[0], arrays[1], norm=norm, batch=1)
 
 
-def run(quick: bool = False) -> None:
-    effort = QUICK if quick else FULL
-    problems = {"continuous contexts": (leader_follower(), 8)}
+def problems(quick: bool) -> dict[str, Callable[[], tuple[Application, int]]]:
+    """Each with the n0 that suits it."""
+    found: dict[str, Callable[[], tuple[Application, int]]] = {"continuous contexts": lambda: (leader_follower(), 8)}
     if not quick:
-        problems["softmax d=64"] = meta(d=64, images=50), 16
-        problems["softmax d=512"] = meta(), 32
-        problems["newsvendor, 50 contexts"] = newsvendor(), 8
+        found["softmax d=64"] = lambda: (meta(d=64, images=50), 16)
+        found["softmax d=512"] = lambda: (meta(), 32)
+        found["newsvendor, 50 contexts"] = lambda: (newsvendor(), 8)
         if "BILEVELAX_DATA" in os.environ:
-            problems |= {f"tinyImageNet, norm {s:g}": (tiny_imagenet(s), 32) for s in (5.0, 10.0)}
-    notes = ["Lower is better. tinyImageNet needs BILEVELAX_DATA." if not quick else "Quick: one problem, no tuning."]
-    rows: list[dict[str, Any]] = []
-    for name, (app, n0) in problems.items():  # published as they come: one takes some minutes
-        rows += compare(name, app, n0, effort)
-        publish("antithetic", f"Sample-average estimators against RT-MLMC, {M} contexts a call", rows, notes)
+            found["tinyImageNet, norm 5"] = lambda: (tiny_imagenet(5.0), 32)
+            found["tinyImageNet, norm 10"] = lambda: (tiny_imagenet(10.0), 32)
+    return found
+
+
+def measure(name: str, app: Application, n0: int, quick: bool) -> None:
+    falls = decay(app, n0, 16 if quick else 64)
+    slope = np.polyfit(np.arange(DEPTH), np.log2(falls), 1)[0] if min(falls) > 0 else -np.inf
+    notes = [
+        "Lower is better." if not quick else "Quick: few calls, no tuning.",
+        f"E|Delta_l|^2, l = 1 to {DEPTH}: {', '.join(f'{fall:.3g}' for fall in falls)}; "
+        f"slope {slope:.2f} a level (theory -2).",
+    ]
+    rows = compare(name, app, n0, QUICK if quick else FULL)
+    slug = re.sub(r"\W+", "_", name)
+    publish(f"antithetic_{slug}", f"{name}: estimators of a gradient, {M} contexts a call", rows, notes)
+
+
+def run(quick: bool = False, names: Sequence[str] = ()) -> None:
+    found = problems(quick)
+    for name in names or found:  # published as they come: one takes some minutes
+        measure(name, *found[name](), quick)
+
+
+if __name__ == "__main__":
+    run(names=sys.argv[1:])

@@ -43,8 +43,12 @@ def write(names: tuple[str, ...]) -> None:
 
 
 def record_of(name: str) -> dict[str, Any] | None:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    """Of one name, or of all that begin with it, their rows together."""
+    records = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}.json"))]
+    if not records:
+        return None
+    newest = max(records, key=lambda record: record["machine"]["date"])
+    return {**newest, "rows": [row for record in records for row in record["rows"]]}
 
 
 def headlines() -> str:
@@ -52,7 +56,7 @@ def headlines() -> str:
     makers = {
         "engine": engine,
         "gradients_meta": gradients,
-        "antithetic": antithetic,
+        "antithetic_*": antithetic,
         "targets": targets,
         "clients": clients,
         "newsvendor_yaz_9": newsvendor,

@@ -36,17 +36,14 @@ LABELS = {
 def render(groups: list[Group], title: str) -> str:
     """The whole page as text. Everything that comes from a run is escaped, here or by the script."""
     script = "".join((PAGE / name).read_text(encoding="utf-8") for name in ("chart.js", "page.js"))
-    metrics = metrics_of(groups)
     return filled(
         "page.html",
         title=title,
         groups=groups,
         runs=sum(len(group.records) for group in groups),
-        metrics=metrics,
         diagnostics=_recorded(groups, DIAGNOSTICS),
         certificate=_recorded(groups, CERTIFICATE),
-        labels=LABELS,
-        tables=tables.all_tables(groups, metrics),
+        tables=tables.all_tables(groups, metrics_of(groups)),
         data=embedded(payload(groups)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

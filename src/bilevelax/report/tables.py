@@ -12,7 +12,6 @@ from bilevelax.report.compare import (
     Group,
     environment_of,
     seed_of,
-    settings_of,
 )
 from bilevelax.report.records import Record
 
@@ -46,7 +45,7 @@ def all_tables(groups: list[Group], metrics: list[str]) -> dict[str, Table]:
         "diagnostics": last_values("Last measurement of the estimator", groups, DIAGNOSTICS),
         "certificate": last_values("Last certificate of |grad F(x)|²", groups, CERTIFICATE),
         "levels": levels(groups),
-        "settings": side_by_side("setting", {group.name: settings_of(group.records[0]) for group in groups}),
+        "settings": side_by_side("setting", {group.name: group.settings for group in groups}),
         "runs": runs(groups),
         "environment": environments(records),
     }

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilevelax.progress import Progress
-
 KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
 JUDGED = 20_000  # rows of a file that `evaluate` looks at, evenly spaced
 
@@ -104,6 +102,7 @@ def load(folder: Path) -> tuple[Any, Any]:
 def judge(model: Path, file: Path) -> Judged:
     """Costs on the days of a file, against baselines fitted on the rows that the model keeps."""
     from bilevelax.datasets.files import read_arrays
+    from bilevelax.progress import Progress
     from bilevelax.sklearn import baselines
     from bilevelax.sklearn.compare import Outcome, tabulate
     from bilevelax.sklearn.csv_files import read_table

@@ -14,7 +14,6 @@ standard error of the ratio from those of the two times and variances. ``decay``
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from common import installed, interleaved, median, publish
+from common import installed, interleaved, median, publish, slug
 from jax import random
 from jax.flatten_util import ravel_pytree
 from problems import leader_follower, meta, newsvendor
@@ -271,8 +270,7 @@ def measure(name: str, app: Application, n0: int, quick: bool) -> None:
         f"slope {slope:.2f} a level (theory -2).",
     ]
     rows = compare(name, app, n0, QUICK if quick else FULL)
-    slug = re.sub(r"\W+", "_", name)
-    publish(f"antithetic_{slug}", f"{name}: estimators of a gradient, {M} contexts a call", rows, notes)
+    publish(f"antithetic_{slug(name)}", f"{name}: estimators of a gradient, {M} contexts a call", rows, notes)
 
 
 def run(quick: bool = False, names: Sequence[str] = ()) -> None:

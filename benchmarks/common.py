@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,11 @@ def interleaved(calls: Mapping[str, Callable[[int], Any]], rounds: int, warm_up:
 
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)
+
+
+def slug(name: str) -> str:
+    """For a file's name."""
+    return re.sub(r"\W+", "_", name)
 
 
 def publish(name: str, title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> None:

@@ -12,7 +12,7 @@ import pytest
 import bilevelax as bx
 from bilevelax.experiments import _page, _records, _run, catalogue
 from bilevelax.experiments._items import VERDICTS, Cell, Claim, Records, Table
-from bilevelax.experiments._statistics import Interval, bootstrap, exponent, mean, number, slope
+from bilevelax.experiments._statistics import Interval, bootstrap, exponent, mean, number
 from bilevelax.experiments._tasks_needed import Needed
 from bilevelax.experiments._trajectories import lanes, seed_keys, trajectories
 
@@ -128,6 +128,28 @@ def test_a_finished_cell_can_be_run_again(tmp_path):
     assert _records.is_complete(tmp_path)
 
 
+def test_cells_that_say_what_they_depend_on_survive_a_change_of_the_rest(tmp_path):
+    """Another constant of one cell, or one cell less: the others are kept, with the days on which they ran."""
+    log = []
+
+    def cells(constants):
+        for name, value in constants.items():
+            yield Cell(name, lambda name=name: log.append(name) or [{"name": name}], {"constant": value})
+
+    run = lambda settings, constants: _records.collect("toy", tmp_path, "full", settings, cells(constants))
+    run({"seeds": 2, "grid": [1, 2]}, {"a": 1, "b": 1})
+    path = tmp_path / "records.jsonl.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b'"date": "20', b'"date": "19')))
+    after = run({"seeds": 2, "grid": [1]}, {"a": 1, "b": 2})
+    assert log == ["a", "b", "b"] and after.settings["grid"] == [1]
+    assert [cell["date"][:2] for cell in after.manifest["cells"].values()] == ["19", "20"]
+    assert "19" in _page.where_and_when(after.manifest)[:2] and " to 20" in _page.where_and_when(after.manifest)
+    assert run({"seeds": 2, "grid": [1]}, {"b": 2}).distinct("name") == ["b"] and len(log) == 3
+    with pytest.raises(ValueError, match=r"holds records of toy with other settings \(scale full, 2 seeds\)"):
+        run({"seeds": 3, "grid": [1]}, {"b": 2})
+    assert _records.is_complete(tmp_path)
+
+
 def test_records_of_other_settings_are_refused(tmp_path):
     _records.collect("toy", tmp_path, "smoke", {"seeds": 1}, three_cells([]))
     with pytest.raises(ValueError, match=r"holds records of toy with other settings \(scale smoke, 1 seeds\)"):
@@ -184,8 +206,6 @@ def test_trajectories_are_those_of_minimize(quadratic, x):
 
 def test_statistics():
     assert exponent([1, 2, 4], [3, 24, 192]) == pytest.approx(3)
-    assert slope([1, 2, 3], [2, 4, 6]) == pytest.approx((2, 2, 2))
-    assert slope([0, 1], [0, 1], stderr=[1, 1]) == pytest.approx((1, 1 - 1.96 * np.sqrt(2), 1 + 1.96 * np.sqrt(2)))
     rng = np.random.default_rng(0)
     inside = [0.0 in mean(rng.normal(size=5)) for _ in range(400)]
     assert 0.91 <= np.mean(inside) <= 0.98  # 0.95, three standard errors of 0.011
@@ -193,6 +213,24 @@ def test_statistics():
     assert found.low < 0.07 < found.high + 0.3 and 0.2 < found.high - found.low < 0.36  # 2 * 1.96 / sqrt(200) = 0.28
     assert str(Interval(1.0, 0.5, 2.0)) == "1 [0.5, 2]"
     assert [Claim.judge(True), Claim.judge(False, True), Claim.judge(False)] == list(VERDICTS)
+
+
+def test_a_bootstrapped_mean_is_as_uncertain_as_students():
+    """The plain percentile interval of 8 values is 0.78 as wide."""
+    rng = np.random.default_rng(1)
+    width = lambda interval: interval.high - interval.low
+    samples = rng.normal(size=(20, 8))
+    assert np.mean([width(bootstrap(np.mean, s)) / width(mean(s)) for s in samples]) == pytest.approx(1, abs=0.08)
+
+
+def test_resamples_without_an_answer_widen_the_interval():
+    """nan unless at least 2 of 8 drawn values are positive: one resample in 28 has fewer."""
+    samples = np.array([1.0, 2.0, 3.0, 1.5, -1.0, -1.0, -1.0, -1.0])
+    positive = lambda s: float(np.mean(s[s > 0])) if np.sum(s > 0) > 1 else float("nan")
+    found = bootstrap(positive, samples)
+    assert found.value == pytest.approx(1.875) and (found.low, found.high) == (-np.inf, np.inf)
+    late = lambda s: float(np.nan_to_num(positive(s), nan=np.inf))  # later than seen, not unknown
+    assert 1 <= bootstrap(late, samples).low < 1.875 and bootstrap(late, samples).high == np.inf
 
 
 def test_numbers_are_read_without_counting_zeros():

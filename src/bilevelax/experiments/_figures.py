@@ -77,16 +77,18 @@ def band(axes: Any, x: Sequence[float], seeds: Any, method: str, label: str | No
 def points(
     axes: Any, x: Sequence[float], intervals: Sequence[Any], method: str, label: str | None = None, **kw: Any
 ) -> None:
-    """Estimates with their confidence intervals as error bars."""
-    value, low, high = (np.asarray(part, float) for part in zip(*intervals, strict=True))
+    """Estimates with their confidence intervals as error bars; what is not finite is not drawn."""
+    value, low, high = (
+        np.where(np.isfinite(part), part, np.nan) for part in np.asarray([tuple(i) for i in intervals], float).T
+    )
     kw = {"color": colour(method), "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2, **kw}
     bars = np.maximum([value - low, high - value], 0.0)
     axes.errorbar(x, value, yerr=bars, label=method if label is None else label, **kw)
 
 
-def reference(axes: Any, x: Sequence[float], y: Sequence[float], label: str) -> None:
-    """What theory or the paper says: dashed and black."""
-    axes.plot(x, y, color="black", linestyle="dashed", linewidth=1.0, label=label)
+def reference(axes: Any, x: Sequence[float], y: Sequence[float], label: str, linestyle: str = "dashed") -> None:
+    """What theory or the paper says: dashed, or otherwise broken where there are two, and black."""
+    axes.plot(x, y, color="black", linestyle=linestyle, linewidth=1.0, label=label)
 
 
 def paper_value(axes: Any, x: Sequence[float], y: Sequence[float], label: str = "paper") -> None:

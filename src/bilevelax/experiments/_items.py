@@ -36,10 +36,15 @@ class Config(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A part of an experiment that is run, or has been run, as a whole."""
+    """A part of an experiment that is run, or has been run, as a whole.
+
+    ``of``: all that its rows depend on beside the seeds, settings as well as constants of the code. A finished cell
+    counts as long as that stays the same; without it, as long as no setting at all changes.
+    """
 
     name: str
     work: Callable[[], Iterable[Row]]
+    of: Mapping[str, Any] | None = None
 
 
 class Records(NamedTuple):

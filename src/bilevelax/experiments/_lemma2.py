@@ -134,3 +134,14 @@ def memory(estimator: Callable[[], Estimator], d: int) -> int:
     compiled: Any = jax.jit(lambda key, x: made.estimate(key, problem, x, ())[0].grad).lower(random.key(0), x).compile()
     used = compiled.memory_analysis()
     return int(used.temp_size_in_bytes + used.argument_size_in_bytes + used.output_size_in_bytes)
+
+
+def arithmetic_rows(dims: list[int]) -> list[Row]:
+    """Floating-point operations of one Hessian-vector product against d, as the compiler counts them."""
+    return [{"part": "arithmetic", "d": d, "flops": product_flops(d)} for d in dims]
+
+
+def product_flops(d: int) -> float:
+    problem, v = separable(d), jnp.ones(d, float)
+    compiled: Any = jax.jit(lambda r: problem.hess_g(v, v, v, v, r)).lower(v).compile()
+    return float(compiled.cost_analysis()["flops"])

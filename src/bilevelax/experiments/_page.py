@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bilevelax.experiments import catalogue
 from bilevelax.experiments._items import Claim, Table
@@ -16,6 +17,8 @@ Written by `bilevelax paper all --render` from the records in `results/paper`; n
 "Contextual Stochastic Bilevel Optimization" (Hu, Wang, Xie, Krause, Kuhn, NeurIPS 2023): what we measured, with a 95 %
 confidence interval and the number of seeds, whether it was reproduced, and why. All seeds that were run are shown.
 `bilevelax paper --list` names the items, `bilevelax paper ITEM --scale quick` repeats one in about two minutes.
+The seconds of an item are those its parts took. A load above the number of cores tells of other programs beside it:
+on a quiet machine they are fewer, about what the list says.
 """
 
 OMNIGLOT = """## The same on Omniglot
@@ -51,16 +54,27 @@ def claim_table(title: str, claims: Sequence[Claim]) -> Table:
     return Table(title, columns, rows)
 
 
+def where_and_when(manifest: Mapping[str, Any]) -> str:
+    """The days of the cells, the machine, and how busy it was at their ends."""
+    machine, cells = manifest["machine"], manifest["cells"].values()
+    days = sorted({cell["date"][:10] for cell in cells})
+    loads = [cell["load"] for cell in cells if cell["load"] is not None]
+    span = lambda first, last: first if first == last else f"{first} to {last}"
+    load = f"load {span(*(f'{load:.1f}' for load in (min(loads), max(loads))))}, " if loads else ""
+    return (
+        f"{span(days[0], days[-1])}, {machine['cpu']}, {machine['cores']} cores, {load}jax {machine['versions']['jax']}"
+    )
+
+
 def section(shown: Shown, page: Path, *, given: str = "", brief: bool = False) -> str:
     """One item: command (with ``given`` settings), claims, tables, figures. ``brief`` leaves the tables out."""
     config, manifest = catalogue.load(shown.name), shown.records.manifest
-    machine, scale = manifest["machine"], manifest["scale"]
-    where = f"{machine['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, jax {machine['versions']['jax']}"
+    scale = manifest["scale"]
     command = f"bilevelax paper {shown.name} --scale {scale} --seeds {manifest['settings']['seeds']}{given}"
     parts = [
         *([] if brief else [f"(item-{shown.name})="]),
         f"##{'#' if brief else ''} {shown.name}: {config.title}\n",
-        f"{config.place}. `{command}`, {manifest['seconds']:.0f} s of running ({where}).\n",
+        f"{config.place}. `{command}`, {manifest['seconds']:.0f} s of running ({where_and_when(manifest)}).\n",
         markdown(claim_table("", shown.claims)),
         *(markdown(table) for table in shown.rendered.tables if not brief),
     ]

@@ -94,6 +94,11 @@ def steps_needed(mean_square: np.ndarray, every: int, eps: float) -> float:
     return float(every * (i + (high - 2 * np.log(eps)) / (high - low)))
 
 
+def or_more(steps: float) -> float:
+    """Infinity for a target that was not reached: more than was run."""
+    return float("inf") if np.isnan(steps) else steps
+
+
 class Totals:
     """Steps and oracle calls against eps, from the rows of `measure` of one method."""
 
@@ -105,23 +110,22 @@ class Totals:
         self.curves = np.asarray([[row["mean_square"] for row in group] for group in by_eps]).swapaxes(0, 1)
         self.per_step = {name: [float(np.mean([row[name] for row in group])) for group in by_eps] for name in COUNTS}
 
+    def _needed(self, curves: np.ndarray, i: int) -> float:
+        return steps_needed(curves, self.every[i], self.eps[i])
+
     def needed(self, curves: np.ndarray) -> np.ndarray:
         """Steps for each eps according to these curves, (seeds, eps, chunks)."""
-        return np.asarray(
-            [
-                steps_needed(curves[:, i], every, eps)
-                for i, (every, eps) in enumerate(zip(self.every, self.eps, strict=True))
-            ]
-        )
+        return np.asarray([self._needed(curves[:, i], i) for i in range(len(self.eps))])
 
     def steps(self) -> list[Interval]:
         """T for each eps."""
         return self._steps
 
     @functools.cached_property
-    def _steps(self) -> list[Interval]:  # a thousand resamples for each eps, asked for by every table
+    def _steps(self) -> list[Interval]:  # thousands of resamples for each eps, asked for by every table
         return [
-            bootstrap(lambda curves, i=i: steps_needed(curves, self.every[i], self.eps[i]), self.curves[:, i])  # type: ignore[misc]
+            # a resample that ends above eps would need more steps than were run
+            bootstrap(lambda curves, i=i: or_more(self._needed(curves, i)), self.curves[:, i])  # type: ignore[misc]
             for i in range(len(self.eps))
         ]
 
@@ -129,17 +133,23 @@ class Totals:
         """Oracle calls of one kind for each eps."""
         return [Interval(*(n * part for part in T)) for n, T in zip(self.per_step[name], self.steps(), strict=True)]
 
-    def exponent(self, name: str | None = None, last: int = 0) -> Interval:
-        """p of calls ~ eps^p (of steps where no kind is named), over the (``last``) eps that were reached."""
+    @property
+    def missed(self) -> list[float]:
+        """The eps that were not reached within the run."""
+        return [eps for eps, T in zip(self.eps, self.needed(self.curves), strict=True) if not np.isfinite(T)]
+
+    def exponent(self, name: str | None = None) -> Interval:
+        """p of calls ~ eps^p (of steps where no kind is named), over the eps that the mean of all seeds reached.
+
+        The same eps in every resample; one that misses any of them has no exponent.
+        """
         per_step = np.ones(len(self.eps)) if name is None else np.asarray(self.per_step[name])
+        there = [i for i, eps in enumerate(self.eps) if eps not in self.missed]
+        if len(there) < 2:
+            return Interval(*[float("nan")] * 3)
 
         def fitted(curves: np.ndarray) -> float:
-            needed = self.needed(curves) * per_step
-            there = np.flatnonzero(np.isfinite(needed))[-last:]
-            return (
-                exponent(np.asarray(self.eps)[there].tolist(), needed[there].tolist())
-                if len(there) > 1
-                else float("nan")
-            )
+            found = [self._needed(curves[:, i], i) * per_step[i] for i in there]
+            return exponent([self.eps[i] for i in there], found) if np.all(np.isfinite(found)) else float("nan")
 
         return bootstrap(fitted, self.curves)

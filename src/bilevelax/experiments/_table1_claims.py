@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from bilevelax.experiments import _lemma2 as lemma2
+from bilevelax.experiments import _table1_epochs as epochs
 from bilevelax.experiments._items import Claim, Records
-from bilevelax.experiments._statistics import bootstrap, exponent, mean
+from bilevelax.experiments._stationarity import Totals
+from bilevelax.experiments._statistics import Interval, bootstrap, exponent, mean
 from bilevelax.experiments._table1_data import (
     BOUNDS,
     L_G1,
     MU_G,
+    TheoremK,
     against_N,
     biases,
     levels,
@@ -24,10 +25,11 @@ from bilevelax.experiments._table1_data import (
 from bilevelax.experiments._table1_problems import matrices, start
 
 
-def claims(records: Records, theorem_K: Callable[[float], int]) -> list[Claim]:
+def claims(records: Records, theorem_K: TheoremK) -> list[Claim]:
     return [
         *bias_claims(records),
         *variance_claims(records),
+        *epochs.claims(records),
         *cost_claims(records),
         *total_claims(records, theorem_K),
     ]
@@ -57,7 +59,7 @@ def bias_claims(records: Records) -> list[Claim]:
             seeds,
             Claim.judge(printed <= -0.5),
             "An epoch contracts by (1 - e^-c)/c with c = mu beta0: 0.885 for c = 1/4. It holds for c >= 0.74; the "
-            "lemma's induction divides by c where it should multiply.",
+            "lemma's induction takes the division by c = 1/4 for one by 4.",
         ),
         Claim(
             "The series cut at N leaves a bias that falls like (1 - mu/(2L))^N",
@@ -110,25 +112,49 @@ def variance_claims(records: Records) -> list[Claim]:
 
 
 def cost_claims(records: Records) -> list[Claim]:
+    """Lemma 2's counts."""
     seeds, swept = records.settings["seeds"], levels(records, part="levels", beta0=1.0)
-    K = swept.ks[-1]
+    K, N = swept.ks[-1], records.settings["N"]
     dl, rt = float(swept.at["grad_g"][:, -1].mean()), float(swept.rt_steps(K).mean())
     n_hat = mean(swept.at["n_hat"].ravel())
     exact = all(a == 2 ** (k + 1) - 2 for k, a in zip(swept.ks, swept.at["grad_g"].mean(0), strict=True))
-    few, many = records.settings["memory_K"][0], records.settings["memory_K"][-1]
-    size = lambda method, K: records.values("bytes", part="memory", method=method, K=K)
-    power = {method: exponent(records.settings["dims"], size(method, many)) for method in BOUNDS}
-    flat = all(size(method, few) == size(method, many) for method in BOUNDS)
+    most = dl + N - 1 + 2
+    samples = [Interval(*(steps + 2 + part for part in n_hat)) for steps in (dl, rt)]
     return [
         Claim(
             "An estimate takes at most 2^(K+1) - 1 (DL-SGD) and on average at most 3K (RT-MLMC) gradients of g",
             f"{2 ** (K + 1) - 1} and {3 * K} at K = {K}",
-            f"{dl:g} and {rt:.4g} at K = {K}, counted; n_hat is {n_hat} on average",
+            f"{dl:g} and {rt:.4g} at K = {K}, counted",
             seeds,
             Claim.judge(exact and rt <= 3 * K),
-            "Exactly 2^(K+1) - 2 and 2K/(1 - 2^-K) - 2; the samples of eta are two and n_hat (mean (N-1)/2) more. "
-            "RT-MLMC takes three gradients of f, DL-SGD one.",
+            "Exactly 2^(K+1) - 2 and 2K/(1 - 2^-K) - 2. RT-MLMC takes three gradients of f, DL-SGD one.",
         ),
+        Claim(
+            "An estimate takes at most N + 2^(K+1) - 1 (DL-SGD) and on average at most N + 3K (RT-MLMC) samples of eta",
+            f"{N + 2 ** (K + 1) - 1} and {N + 3 * K} at K = {K}, N = {N}",
+            f"DL-SGD: {samples[0]} on average, {most:g} at most; RT-MLMC: {samples[1]} on average",
+            seeds,
+            Claim.judge(exact and most <= N + 2 ** (K + 1) - 1 and samples[1].high <= N + 3 * K),
+            f"One for each lower gradient, two for f and the cross derivative, n_hat for the series: {n_hat} on "
+            "average, (N-1)/2 in theory and not N, for 0 <= n_hat < N. The bound of DL-SGD is met with equality at "
+            "n_hat = N - 1; that of RT-MLMC is loose: (N-1)/2 + 2K/(1 - 2^-K).",
+        ),
+        *size_claims(records),
+    ]
+
+
+def size_claims(records: Records) -> list[Claim]:
+    """Memory and arithmetic against d and N."""
+    seeds, dims = records.settings["seeds"], records.settings["dims"]
+    few, many = records.settings["memory_K"][0], records.settings["memory_K"][-1]
+    size = lambda method, K: records.values("bytes", part="memory", method=method, K=K)
+    power = {method: exponent(dims, size(method, many)) for method in BOUNDS}
+    flat = all(size(method, few) == size(method, many) for method in BOUNDS)
+    Ns = sorted(records.settings["Ns"])
+    products = [mean(levels(records, part="N", N=N).at["n_hat"].ravel()) for N in Ns]
+    flops = records.values("flops", part="arithmetic")
+    in_d, loose = exponent(dims, flops), [N for N, n in zip(Ns, products, strict=True) if n.low > N]
+    return [
         Claim(
             "The memory of an iteration is O(d_x + d_y)",
             "exponent 1 in d",
@@ -138,38 +164,77 @@ def cost_claims(records: Records) -> list[Claim]:
             Claim.judge(flat and all(abs(p - 1) < 0.05 for p in power.values())),
             "Peak of the compiled program: about 260 vectors of length d, because draws are made 64 at a time.",
         ),
+        Claim(
+            "The implicit term takes O(N d) operations on average",
+            "N products of O(d)",
+            f"a product takes {flops[-1] / dims[-1]:.3g} d operations at d = {dims[-1]:,}, exponent {in_d:.3f} in d; "
+            f"products: {', '.join(f'{n} (N = {N})' for N, n in zip(Ns, products, strict=True))}",
+            seeds,
+            Claim.judge(abs(in_d - 1) < 0.05 and not loose),
+            "Hessian-vector products by automatic differentiation on a g that itself takes O(d), as the compiler "
+            "counts them; RT-MLMC takes them at three points.",
+        ),
     ]
 
 
-def total_claims(records: Records, theorem_K: Callable[[float], int]) -> list[Claim]:
-    found = []
-    for problem in records.settings["problems"]:
-        for method, bounds in BOUNDS.items():
-            rule, best = (totals(records, problem, method, which) for which in (theorem_K, None))
-            g, f, g_best = rule.exponent("grad_g"), rule.exponent("grad_f"), best.exponent("grad_g")
-            missed = [eps for eps, T in zip(rule.eps, rule.steps(), strict=True) if not np.isfinite(T.value)]
-            reached = not missed
-            # the bounds hide logarithms: RT-MLMC takes 2K/(1 - 2^-K) - 2 gradients of g a step
-            hidden = exponent(rule.eps, rule.per_step["grad_g"]) if method == "RT-MLMC" else 0.0
-            ok = reached and g.low - hidden >= bounds["grad_g"] - 0.4 and f.low >= bounds["grad_f"] - 0.4
-            partly = len(rule.eps) - len(missed) >= 3 and g.high - hidden >= bounds["grad_g"] - 0.4
-            extra = f" Not within the run: eps = {', '.join(f'{e:g}' for e in missed)}." if missed else ""
-            if missed:
-                extra += (
-                    " These runs are horizon/eps^4 long, and the largest eps leaves them the least time to forget x_1; "
-                    f"between the two smallest eps, nearer to the bound, it is {rule.exponent('grad_g', 2)} for g."
+def total_claims(records: Records, theorem_K: TheoremK) -> list[Claim]:
+    return [
+        total_claim(records, theorem_K, problem, method)
+        for problem in records.settings["problems"]
+        for method in BOUNDS
+    ]
+
+
+def total_claim(records: Records, theorem_K: TheoremK, problem: str, method: str) -> Claim:
+    bounds = BOUNDS[method]
+    rule, best = (totals(records, problem, method, which) for which in (theorem_K, None))
+    g, f, g_best = rule.exponent("grad_g"), rule.exponent("grad_f"), best.exponent("grad_g")
+    # the bounds hide logarithms: RT-MLMC takes 2K/(1 - 2^-K) - 2 gradients of g a step
+    hidden = exponent(rule.eps, rule.per_step["grad_g"]) if method == "RT-MLMC" else 0.0
+    near = lambda p, bound: p >= bound - 0.4
+    ok = not rule.missed and near(g.low - hidden, bounds["grad_g"]) and near(f.low, bounds["grad_f"])
+    partly = len(rule.eps) - len(rule.missed) >= 3 and near(g.value - hidden, bounds["grad_g"])
+    why = (
+        f"eps = {rule.eps[0]:g} to {rule.eps[-1]:g}, alpha = {records.settings['c'][problem]:g} eps^2, "
+        f"K = 2 log2(1/eps) + {records.settings['plus'][problem]}; an upper bound. The number of steps goes like "
+        "eps^-4 because the output is a uniform iterate."
+    )
+    return Claim(
+        f"{method} needs eps^{bounds['grad_g']} gradients of g and eps^{bounds['grad_f']} of f ({problem})",
+        f"{bounds['grad_g']}; {bounds['grad_f']}, up to logarithms",
+        f"{g}; {f}; of g with the best K {g_best}",
+        rule.seeds,
+        Claim.judge(ok, partly),
+        why
+        + (f" Of the exponent of g, {hidden:.2f} is the logarithm K." if hidden else "")
+        + (f" Not within the run: {missed_words(rule)}." if rule.missed else "")
+        + fewer_words(records, theorem_K, problem, method),
+    )
+
+
+def fewer_words(records: Records, theorem_K: TheoremK, problem: str, method: str) -> str:
+    """What one epoch less would have missed, if that was run."""
+    if 1 not in records.settings["fewer"]:
+        return ""
+    fewer = totals(records, problem, method, theorem_K, fewer=1)
+    return f" With one epoch less not within the run: {missed_words(fewer)}." if fewer.missed else ""
+
+
+def missed_words(found: Totals) -> str:
+    """The eps that were missed, and whether more steps would have helped."""
+    words = []
+    for i, eps in enumerate(found.eps):
+        if eps in found.missed:
+            curve = found.curves[:, i].mean(0) / eps**2
+            least, last = float(curve.min()), float(curve[-1])
+            rises = last > 1.05 * least
+            words.append(
+                f"eps = {eps:g} (E|grad F|^2 "
+                + (
+                    f"falls to {least:.2f} eps^2 and rises to {last:.2f}: a bias"
+                    if rises
+                    else f"ends at {last:.2f} eps^2"
                 )
-            extra += f" Of the exponent of g, {hidden:.2f} is the logarithm K." if hidden else ""
-            found.append(
-                Claim(
-                    f"{method} needs eps^{bounds['grad_g']} gradients of g and eps^{bounds['grad_f']} of f ({problem})",
-                    f"{bounds['grad_g']}; {bounds['grad_f']}, up to logarithms",
-                    f"{g}; {f}; of g with the best K {g_best}",
-                    rule.seeds,
-                    Claim.judge(ok, reached or partly),
-                    f"eps = {rule.eps[0]:g} to {rule.eps[-1]:g}, alpha = {records.settings['c'][problem]:g} eps^2, "
-                    "K = 2 log2(1/eps) + 1; an upper bound. The number of steps goes like eps^-4 because the output is "
-                    f"a uniform iterate.{extra}",
-                )
+                + ")"
             )
-    return found
+    return ", ".join(words)

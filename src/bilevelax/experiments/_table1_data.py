@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bilevelax.experiments import _lemma2 as lemma2
+from bilevelax.experiments import _stationarity as stationarity
 from bilevelax.experiments._items import Records, Row
-from bilevelax.experiments._stationarity import Totals
 from bilevelax.experiments._statistics import Interval, mean
 from bilevelax.experiments._table1_problems import matrices, start
 
@@ -64,16 +64,21 @@ def against_N(records: Records) -> dict[str, np.ndarray]:
     }
 
 
-def totals(records: Records, problem: str, method: str, theorem_K: Callable[[float], int] | None) -> Totals:
-    """With the theorem's K, or (None) with the K that needs the fewest gradients of g."""
+TheoremK = Callable[[str, float], int]  # (problem, eps) -> K
+
+
+def totals(
+    records: Records, problem: str, method: str, theorem_K: TheoremK | None, fewer: int = 0
+) -> stationarity.Totals:
+    """With the theorem's K or ``fewer``, or (None) with the K that needs the fewest gradients of g."""
     rows: list[Row] = []
     for eps in records.settings["eps"]:
         there = records.where(part="totals", problem=problem, method=method, eps=eps)
         by_K = {K: [row for row in there if row["K"] == K] for K in sorted({row["K"] for row in there})}
         if theorem_K:
-            rows += by_K[theorem_K(eps)]
+            rows += by_K[max(1, theorem_K(problem, eps) - fewer)]
         else:
-            found = {K: Totals(group) for K, group in by_K.items()}
+            found = {K: stationarity.Totals(group) for K, group in by_K.items()}
             cost = {K: t.needed(t.curves)[0] * t.per_step["grad_g"][0] for K, t in found.items()}
-            rows += by_K[min(cost, key=lambda K: np.inf if np.isnan(cost[K]) else cost[K])]
-    return Totals(rows)
+            rows += by_K[min(cost, key=lambda K: stationarity.or_more(cost[K]))]
+    return stationarity.Totals(rows)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bilevelax.experiments import _figures as figures
 from bilevelax.experiments._items import Records, Rendered, Table
+from bilevelax.experiments._stationarity import Totals
 from bilevelax.experiments._statistics import mean
-from bilevelax.experiments._table1_data import BOUNDS, NAMES, against_N, biases, levels, rt_variances, totals
+from bilevelax.experiments._table1_data import BOUNDS, NAMES, TheoremK, against_N, biases, levels, rt_variances, totals
 
 
 def draw_estimates(records: Records, out: Path) -> Path:
@@ -75,7 +77,7 @@ def draw_memory(records: Records, panel: Any) -> None:
     )
 
 
-def draw_totals(records: Records, out: Path, theorem_K: Callable[[float], int]) -> Path:
+def draw_totals(records: Records, out: Path, theorem_K: TheoremK) -> Path:
     """Gradients of g against eps, a panel for each problem."""
     names = records.settings["problems"]
     figure, axes = figures.panels(len(names), sharey=True)
@@ -95,15 +97,33 @@ def draw_totals(records: Records, out: Path, theorem_K: Callable[[float], int]) 
             figures.points(
                 panel, best.eps, best.calls("grad_g"), method, f"{method}, best K", linestyle="dotted", marker="x"
             )
-            e0, first = next((e, c.value) for e, c in zip(found.eps, calls, strict=True) if c.value > 0)  # not nan
-            line = [first * (e / e0) ** bounds["grad_g"] for e in found.eps]
-            figures.reference(panel, found.eps, line, f"slope {bounds['grad_g']}")
+            there = [(e, c.value) for e, c in zip(found.eps, calls, strict=True) if np.isfinite(c.value)]
+            if there:
+                e0, first = there[0]
+                line = [first * (e / e0) ** bounds["grad_g"] for e in found.eps]
+                style = "dashed" if method == "RT-MLMC" else "dashdot"
+                figures.reference(panel, found.eps, line, f"slope {bounds['grad_g']} ({method})", style)
         figures.ticks(panel, found.eps)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figures.save(figure, out, "totals")
 
 
-def exponent_table(records: Records, theorem_K: Callable[[float], int]) -> Table:
+def K_table(records: Records) -> Table:
+    """Gradients of g for every K that was run: what "best" is chosen from."""
+    rows = []
+    for problem in records.settings["problems"]:
+        for method in BOUNDS:
+            for eps in records.settings["eps"]:
+                there = records.where(part="totals", problem=problem, method=method, eps=eps)
+                found = {K: Totals([row for row in there if row["K"] == K]) for K in sorted({r["K"] for r in there})}
+                cells = (f"K = {K}: {total.calls('grad_g')[0]}" for K, total in found.items())
+                rows.append((problem, method, f"{eps:g}", "\n".join(cells).replace("inf", "more")))
+    return Table(
+        "Gradients of g until E|grad F|^2 <= eps^2, by K", ("problem", "method", "eps", "gradients of g"), rows
+    )
+
+
+def exponent_table(records: Records, theorem_K: TheoremK) -> Table:
     rows = []
     for problem in records.settings["problems"]:
         for method, bounds in BOUNDS.items():
@@ -133,8 +153,8 @@ def estimate_table(records: Records) -> Table:
     return Table(f"One estimate, N = {records.settings['N']}, beta0 = 1/mu", columns, rows)
 
 
-def render(records: Records, out: Path, theorem_K: Callable[[float], int]) -> Rendered:
+def render(records: Records, out: Path, theorem_K: TheoremK) -> Rendered:
     one = "Bias, variance, cost and memory of one gradient estimate against K, N and d; bands are 95 % over seeds."
     total = "Gradients of g until E|grad F|^2 <= eps^2, with the theorem's K and with the best of those tried."
     drawn = [(draw_estimates(records, out), one), (draw_totals(records, out, theorem_K), total)]
-    return Rendered(drawn, [estimate_table(records), exponent_table(records, theorem_K)])
+    return Rendered(drawn, [estimate_table(records), exponent_table(records, theorem_K), K_table(records)])

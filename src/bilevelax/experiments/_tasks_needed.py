@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.experiments._items import Records
-from bilevelax.experiments._stationarity import steps_needed
+from bilevelax.experiments._stationarity import or_more, steps_needed
 from bilevelax.experiments._statistics import Interval, bootstrap, exponent
 
 COUNTS = ("eta", "grad_g")
@@ -29,7 +29,7 @@ class Needed:
         all_curves = np.asarray(squares)[..., 1:]  # (M, step, seed, chunk)
         self.chunks, self.eps = all_curves.shape[-1], eps
         steps = [[self._needed(curves, i) for curves in of_M] for i, of_M in enumerate(all_curves)]
-        late = np.where(np.isnan(steps), np.inf, steps)
+        late = np.vectorize(or_more)(steps)
         best = np.full(len(self.Ms), late.max(0).argmin()) if method == "RT-MLMC" else late.argmin(1)
         self.step = [self.grid[j] for j in best]
         self.curves = np.stack([all_curves[i, j] for i, j in enumerate(best)], axis=1)  # (seed, M, chunk)
@@ -48,7 +48,7 @@ class Needed:
         found = []
         for i, T in enumerate(self.T):
             each = 1.0 if name is None else self.per_step[name][i]
-            steps: Any = lambda curves, i=i: self._needed(curves, i)
+            steps: Any = lambda curves, i=i: or_more(self._needed(curves, i))
             interval = bootstrap(steps, self.curves[:, i]) if self.reached[i] else Interval(T, T, T)
             found.append(Interval(*(each * part for part in interval)))
         return found

@@ -22,6 +22,7 @@ CONFIG = Config(
         "full": {"seeds": 1, "K": [2, 4, 6, 8, 10, 12], "calls": 1000, "problem": {}},
     },
 )
+LAM = 1.0
 PAPER = {
     2: (Printed(1.27e-02, 2.67e-03), Printed(5.04e-03, 7.26e-04)),
     4: (Printed(5.25e-02, 2.58e-03), Printed(1.25e-02, 8.26e-03)),
@@ -34,11 +35,11 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
     @functools.cache
     def load() -> tuple[Application, None, str]:
         given: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in settings["problem"].items()}
-        app = wdro_si.make(lam=1.0, danskin=False, **given)
+        app = wdro_si.make(lam=LAM, danskin=False, **given)
         d = given.get("d", 100)
-        return app, None, f"synthetic newsvendor, contexts in R^{d}, lam = 1, Neumann series"
+        return app, None, f"synthetic newsvendor, contexts in R^{d}, lam = {LAM:g}, Neumann series"
 
-    return timing.cells(settings, load)
+    return timing.cells(settings, load, {"problem": settings["problem"], "lam": LAM})
 
 
 def render(records: Records, out: Path) -> Rendered:

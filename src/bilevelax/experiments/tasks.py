@@ -51,7 +51,7 @@ SLOPE = (LAM / (1 + LAM)) ** 2
 METHODS = ("RT-MLMC", "BSVRB")
 CHUNKS = 50
 UNIT_STEP = optax.sgd(1.0)
-REAL = {"seeds": 4, "eps": 0.1, "blocks": 10, "K": 6, "T": 500, "rounds": 20, "rows": 6e8, "turns": 3}
+REAL = {"seeds": 8, "eps": 0.1, "blocks": 10, "K": 6, "T": 500, "rounds": 20, "rows": 6e8, "turns": 3}
 CONFIG = Config(
     title="Complexity against the number of tasks",
     place="Sections 1 and 4.1: the complexity of RT-MLMC does not depend on the number of tasks, that of BSVRB does",
@@ -69,7 +69,7 @@ CONFIG = Config(
             "M": [10, 20],
             "steps": [0.1, 0.03],
         },
-        "quick": {**REAL, "M": [20, 100, 500], "steps": [0.1, 0.03, 0.01]},
+        "quick": {**REAL, "seeds": 4, "M": [20, 100, 500], "steps": [0.1, 0.03, 0.01]},
         "full": {
             **REAL,
             "M": [20, 100, 500, 2000, 20000, 100000],
@@ -162,10 +162,14 @@ def timed(made: dict[str, Estimator], settings: dict[str, Any], seeds: int) -> l
 def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
     blocks = settings["blocks"]
     made = {"RT-MLMC": minibatch(rt_mlmc(settings["K"]), blocks, mode="loop"), "BSVRB": bsvrb(2, blocks=blocks)}
+    used = ("blocks", "K", "T", "rounds", "rows", "steps")
+    of = {**{name: settings[name] for name in used}, "chunks": CHUNKS, "problem": [LAM, NOISE, D]}
     for M in settings["M"]:
         for method, estimator in made.items():
-            yield Cell(f"{method}, M = {M}", partial(rows_of, method, estimator, M, settings, seeds))
-    yield Cell("seconds of a step", partial(timed, made, settings, seeds))
+            work = partial(rows_of, method, estimator, M, settings, seeds)
+            yield Cell(f"{method}, M = {M}", work, {**of, "method": method, "M": M})
+    timing = {**of, "M": settings["M"], "turns": settings["turns"]}
+    yield Cell("seconds of a step", partial(timed, made, settings, seeds), timing)
 
 
 def render(records: Records, out: Path) -> Rendered:
@@ -225,7 +229,9 @@ def claims(records: Records) -> list[Claim]:
             f"samples of eta: exponent {flat} in M at |grad F| = {eps:g}, {easy.growth('eta')} at {2 * eps:g}; "
             f"seconds: {rt.growth('seconds_per_step')}; reached for {sum(rt.reached)} of {len(Ms)} M",
             seeds,
-            Claim.judge(abs(flat.value) < 0.05 and all(rt.reached), flat.value < 0.1 and all(rt.reached)),
+            Claim.judge(
+                flat.low > -0.05 and flat.high < 0.05 and all(rt.reached), flat.value < 0.1 and all(rt.reached)
+            ),
             f"M = {Ms[0]} to {Ms[-1]:,}, one step size for all, {rt.step[0]:g}; F is the same for every M.",
         ),
         Claim(
@@ -243,10 +249,11 @@ def claims(records: Records) -> list[Claim]:
 
 
 def crossing(Ms: list[int], rt: Needed, bsvrb_: Needed) -> str:
-    """From which M on RT-MLMC needs fewer samples, and less time."""
+    """From which M on RT-MLMC needs fewer samples, and less time: intervals apart there and at every larger M."""
     words = []
     for column, name in (("eta", "fewer samples"), ("seconds_per_step", "less time")):
-        pairs = zip(Ms, rt.amounts(column), bsvrb_.amounts(column), strict=True)
-        later = [M for M, ours, theirs in pairs if ours.value < theirs.value]
-        words.append(f"{name} from M = {later[0]:,} on" if later else f"at no M {name}")
-    return f"RT-MLMC needs {' and '.join(words)}; below, BSVRB gains by keeping its answers."
+        pairs = list(zip(Ms, rt.amounts(column), bsvrb_.amounts(column), strict=True))
+        not_yet = [i for i, (_, ours, theirs) in enumerate(pairs) if not ours.high < theirs.low]
+        first = not_yet[-1] + 1 if not_yet else 0
+        words.append(f"{name} from M = {Ms[first]:,} on" if first < len(Ms) else f"at no M {name}")
+    return f"RT-MLMC needs {' and '.join(words)} (intervals apart); below, BSVRB gains by keeping its answers."

@@ -31,7 +31,7 @@ from bilevelax.applications import Application
 from bilevelax.diagnostics.reference import context_number, count_contexts, exact_response, samples_of
 
 GAP, SLOPE = 0.01, 0.1  # targets: of F(x1) - F*, and of |grad F(x1)|
-EVERY = 20  # steps between two looks
+EVERY = 20  # steps between the first looks; later ones are a twentieth of the way apart
 RATES = (0.01, 0.03, 0.1)
 PILOTS = (1, 2)  # keys of the runs that tune
 
@@ -102,10 +102,11 @@ class Compiled(NamedTuple):
     def run(self, rate: float, seed: int, seconds: float, judged: Any, done: Callable[[Look], bool]) -> list[Look]:
         carry, looks, taken, eta = self.first(rate), [], 0.0, 0
         while taken < seconds:
-            started = time.perf_counter()
-            carry, log = self.chunk(carry, random.key(seed), EVERY)
-            taken += time.perf_counter() - started
-            eta += int(np.asarray(log.cost.eta).sum())
+            for _ in range(max(1, int(carry.t) // (20 * EVERY))):  # judging takes longer than steps
+                started = time.perf_counter()
+                carry, log = self.chunk(carry, random.key(seed), EVERY)
+                taken += time.perf_counter() - started
+                eta += int(np.asarray(log.cost.eta).sum())
             look = Look(taken, int(carry.t), eta, *judged(carry.x))
             looks.append(look)
             if done(look) or not np.isfinite(look.F):

@@ -10,7 +10,7 @@ import bilevelax as bx
 from bilevelax.applications import quadratic as quadratic_application
 from bilevelax.draws import in_memory
 from bilevelax.estimators._levels import draw_level, level_probabilities
-from bilevelax.estimators.antithetic_mlmc import Base, Settings, difference
+from bilevelax.estimators.antithetic_mlmc import Base, Settings, difference, group_starts
 from bilevelax.newton import direct
 from bilevelax.sample_average import newton_solver, of_stack, respond_on
 from bilevelax.testing import assert_mean, assert_slope, check_estimator
@@ -48,7 +48,7 @@ def test_levels_telescope_to_the_top_exactly(quadratic, x, key, factor):
         return respond_on(average, y, settings.solver, settings.linear).grad
 
     def delta(level, etas):
-        base = Base(None, None, xi, y, jnp.asarray(1e-13))
+        base = Base(None, None, xi, y, jnp.asarray(1.0))
         return difference(level, base, (in_memory(etas), in_memory(etas)), problem, x, settings)[0]
 
     @jax.jit
@@ -192,7 +192,13 @@ def test_exact_top_takes_every_outcome_once(few_outcomes, key):
     [
         ({"n0": 0}, "`n0` of antithetic_mlmc must be an integer >= 1. Got 0"),
         ({"levels": 0}, "`levels` of antithetic_mlmc must be an integer >= 1. Got 0"),
-        ({"levels": 28}, r"within 2\*\*30. Got 28"),
+        ({"levels": 28}, r"`levels` of antithetic_mlmc must keep n0 \* 2\*\*28 within 2\*\*30. Got 28"),
+        (
+            {"levels": None, "n0": 2**30},
+            r"`n0` of antithetic_mlmc must keep n0 \* 2\*\*1 within 2\*\*30. Got 1073741824",
+        ),
+        ({"correction_rate": None}, r"`correction_rate` of antithetic_mlmc must lie in \(0, 1\]. Got None"),
+        ({"exponent": None}, "`exponent` of antithetic_mlmc must be a positive number. Got None"),
         ({"correction_rate": 0.0}, r"`correction_rate` of antithetic_mlmc must lie in \(0, 1\]. Got 0.0"),
         ({"exponent": -1.0}, "`exponent` of antithetic_mlmc must be a positive number. Got -1.0"),
         ({"levels": None, "exponent": 2.5}, "between 1 and 2 where levels=None.*Got 2.5"),
@@ -218,3 +224,19 @@ def test_groups_are_halvings_at_once(quadratic, x, key):
     halves, quarters = (np.sum((a - a.mean(0)) ** 2, axis=1) for a in found)
     error = np.hypot(0.75 * halves.std(), quarters.std()) / np.sqrt(2000)
     assert abs(quarters.mean() - 0.75 * halves.mean()) < 5 * error < 0.25 * halves.mean()
+
+
+@pytest.mark.parametrize(("size", "part", "factor"), [(2**30, 2**15, 2**15), (24, 8, 3), (7, 3, 4), (5, 5, 2)])
+def test_groups_start_where_they_should(size, part, factor):
+    """In 32 bits, whatever the number of samples; the last one ends where they do."""
+    wanted = [(size - part) * i // (factor - 1) for i in range(factor)]
+    assert group_starts(jnp.int32(size), jnp.int32(part), factor).tolist() == wanted
+    assert wanted[-1] + part == size
+
+
+def test_sizes_of_numpy_are_sizes(quadratic, x, key):
+    grads = [
+        jax.jit(bx.antithetic_mlmc(n0, levels, factor=factor).levels.at_level)(jnp.int32(0), key, quadratic, x).grad
+        for n0, levels, factor in ((8, None, 2), (np.int64(8), None, np.int32(2)))
+    ]
+    np.testing.assert_array_equal(*grads)

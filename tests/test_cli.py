@@ -156,7 +156,7 @@ def test_demo(tmp_path):
         ("check broken_factory:make", "broken_factory:make cannot be called without arguments (TypeError: make() "),
         ("run quadratic -a mu=abc", "application quadratic cannot be built from mu='abc': "),
         ("run quadratic -a d_x=0", "`d_x` of quadratic must be an integer >= 1. Got 0."),
-        ("check bilevelax:__version__", "must be an Application or an Estimator. Got str."),
+        ("check bilevelax:__version__", "must be an Application, a pair (problem, x) or an Estimator. Got str."),
     ],
 )
 def test_errors_are_one_sentence(words, message, monkeypatch, capsys, tmp_path):

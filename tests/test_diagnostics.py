@@ -18,7 +18,7 @@ from bilevelax import applications, outer
 from bilevelax import testing as bx_testing
 from bilevelax.applications import quadratic as quadratic_application
 from bilevelax.cli import check as command
-from bilevelax.diagnostics.check import relative_bias
+from bilevelax.diagnostics.bias import relative_bias
 from bilevelax.diagnostics.intervals import jackknife, squared_norm
 from bilevelax.diagnostics.reference import only_contexts, reference
 from bilevelax.estimators._levels import level_probabilities
@@ -399,6 +399,11 @@ def test_auto_runs_and_reports_the_tuning(key, monkeypatch):
         (lambda p, x, k: bx.certified(0.0), "`eps` of certified must be a positive number"),
         (lambda p, x, k: bx.certified(0.1, level=2.0), "`level` of certified must lie between 0 and 1"),
         (lambda p, x, k: bx.tune(p, x, key=k, budget_seconds=0), "`budget_seconds` of tune must be a positive number"),
+        (lambda p, x, k: bx.check(p, x, key=k, tol=None), "`tol` of check must be a positive number. Got None"),
+        (
+            lambda p, x, k: bx.tune(p, x, key=k, budget_seconds=None),
+            "`budget_seconds` of tune must be a positive number",
+        ),
         (lambda p, x, k: bx.tune(p, x, key=k, among={}), "`among` of tune must name at least one estimator"),
         (
             lambda p, x, k: bx.minimize(p, "best", optax.sgd(0.1), x, key=k, T=1),
@@ -412,7 +417,7 @@ def test_bad_input(call, message, quadratic, x, key):
 
 
 def test_certify_refuses_estimates_that_are_not_finite(quadratic, matrices, x, key):
-    with pytest.raises(ValueError, match="`estimator` of certify must give finite gradients"):
+    with pytest.raises(ValueError, match=r"certify needs finite gradients at x\. Got 32 of 32 .* Mend `estimator`"):
         bx.certify(quadratic, x, key=key, n=32, estimator=linear_estimator(matrices, noise=np.nan))
 
 

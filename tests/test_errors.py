@@ -76,6 +76,17 @@ def test_problem_and_minimize(changes, message):
         minimize(**changes)
 
 
+def fails(*args):
+    raise KeyError("demand")
+
+
+@pytest.mark.parametrize("name", ["sample_context", "sample_conditional", "init_y", "support"])
+def test_functions_that_fail(name):
+    with pytest.raises(ValueError, match=f"`{name}` of Problem failed: KeyError: 'demand' Call it by hand") as e:
+        minimize(**{name: lambda *args: fails()})
+    assert isinstance(e.value.__cause__, KeyError)
+
+
 def test_samplers_that_change():
     sizes = itertools.count(1)
     with pytest.raises(
@@ -109,6 +120,15 @@ def test_samplers_that_change():
             lambda: bx.minibatch(bx.rt_mlmc(2), 2, "fast"),
             r"`mode` of minibatch must be one of 'stratified', .* Got 'fast'",
         ),
+        (lambda: bx.epoch_sgd(beta0=np.inf), r"`beta0` of epoch_sgd must be positive and finite. Got inf"),
+        (lambda: bx.maml(gamma=None), r"`gamma` of maml must be a positive number. Got None"),
+        (lambda: bx.warm_regression(ridge=None), r"`ridge` of warm_regression must be a positive number. Got None"),
+        (
+            lambda: bx.warm_regression(forgetting=None),
+            r"`forgetting` of warm_regression must lie in \(0, 1\]. Got None",
+        ),
+        (lambda: bx.certified(eps=None), r"`eps` of certified must be a positive number. Got None"),
+        (lambda: bx.certified(0.1, level=None), r"`level` of certified must lie between 0 and 1. Got None"),
         (lambda: bx.sqrt_then_linear(0), r"`t0` of sqrt_then_linear must be an integer >= 1. Got 0"),
     ],
 )
@@ -147,6 +167,8 @@ def test_respond_and_evaluate():
         bx.respond(problem, jnp.zeros(2), jnp.zeros(2), key=1)
     with pytest.raises(ValueError, match=r"`level` of evaluate must lie between 0 and 1. Got 95"):
         bx.evaluate(problem, jnp.zeros(2), key=random.key(0), level=95)
+    with pytest.raises(ValueError, match=r"`level` of evaluate must lie between 0 and 1. Got None"):
+        bx.evaluate(problem, jnp.zeros(2), key=random.key(0), level=None)
     with pytest.raises(ValueError, match="This problem has no numbered contexts"):
         problem.nth_context(0)
 

@@ -1,6 +1,7 @@
 """The outer loop against plain optax, its records, and what it does when things go wrong."""
 
 import csv
+import dataclasses
 import json
 from functools import partial
 
@@ -212,3 +213,54 @@ def test_diagnosis_along_the_run(quadratic, matrices, x, key):
 def test_diagnosis_needs_an_estimator_without_state(quadratic, x, key):
     with pytest.raises(ValueError, match="`diagnose` of minimize needs an estimator that keeps no state"):
         bx.minimize(quadratic, bx.warm_started(bx.saa(4)), optax.sgd(0.1), x, key=key, T=2, diagnose=1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (lambda problem, x, key: {}["none"], "`stop_when` of minimize failed at t = 2: KeyError: 'none'. The run so"),
+        (
+            lambda problem, x, key: (False, {"c": "text"}),
+            "failed at t = 2: could not convert string to float",
+        ),
+    ],
+)
+def test_a_rule_that_fails_does_not_lose_the_run(trivial, key, rule, message):
+    def stop_when(problem, x, key):
+        return (False, {}) if x["b"] < 0 else rule(problem, x, key)
+
+    with pytest.raises(bx.RunStopped, match=message) as e:
+        bx.minimize(trivial, EXACT, optax.sgd(0.5), X1, key=key, T=6, every=2, stop_when=stop_when)
+    assert float(e.value.result.x["b"]) == 1.25 and [row["t"] for row in e.value.result.history] == [0]
+
+
+def test_a_rule_may_answer_with_arrays(trivial, key):
+    """Its columns become numbers, its answer a truth."""
+    rule = lambda problem, x, key: (x["b"] > 1, {"b": x["b"]})
+    run = bx.minimize(trivial, EXACT, optax.sgd(0.5), X1, key=key, T=6, every=1, stop_when=rule)
+    assert [row["b"] for row in run.history] == [-1.0, 0.5, 1.25]
+    assert all(type(row["b"]) is float for row in run.history)
+    json.dumps(run.history)
+
+
+def test_a_diagnosis_that_fails_does_not_lose_the_run(quadratic, x, key):
+    """At x1 all is well; after the first step grad f is not finite, and there is no certificate."""
+    edge = x[0] + 0.5
+    problem = dataclasses.replace(quadratic, f=lambda x, y, eta, xi: jnp.sum(y**2) + jnp.sqrt(edge - x[0]))
+    step = bx.stateless(lambda key, problem, x: bx.Estimate(-jnp.ones(3), bx.Cost(), {}))
+    with pytest.raises(
+        bx.RunStopped, match=r"`stop_when` .* at t = 1: certify needs finite .* Got 32 of 32 batches"
+    ) as e:
+        bx.minimize(
+            problem, step, optax.sgd(1.0), x, key=key, T=2, every=1, stop_when=bx.certified(1e-9, n=32), progress=False
+        )
+    np.testing.assert_array_equal(e.value.result.x, x + 1)
+    assert "antithetic_mlmc(n0=64, levels=None)" in str(e.value) and "`estimator` of" not in str(e.value)
+
+
+def test_a_run_that_never_steps_has_its_start_as_mean(trivial, key):
+    run = bx.minimize(
+        trivial, EXACT, optax.sgd(0.5), X1, key=key, T=6, every=2, stop_when=lambda problem, x, key: (True, {})
+    )
+    for found in (run.x, run.x_hat, run.x_mean):
+        jax.tree.map(np.testing.assert_array_equal, found, X1)

@@ -150,6 +150,7 @@ def test_cg_counts_its_products():
     ("make", "message"),
     [
         (lambda: bx.saa(0), "`n` of saa must be an integer >= 1. Got 0"),
+        (lambda: bx.saa("al"), "`n` of saa must be an integer >= 1, or 'all' for every outcome. Got 'al'"),
         (lambda: bx.saa(4, f_samples="other"), "`f_samples` of saa must be one of 'same', 'fresh'"),
         (lambda: newton_solver(0), "`iterations` of newton_solver must be an integer >= 1"),
         (lambda: cg(tol=-1.0), "`tol` of cg must be a positive number"),
@@ -176,7 +177,7 @@ def test_a_table_changes_the_cost_only(make, logistic, key):
     again, _ = run(table)
     for other in (far, again, broken):
         np.testing.assert_allclose(other.grad, first.grad, rtol=1e-7)
-    assert int(again.cost.grad_g) < int(first.cost.grad_g) == int(broken.cost.grad_g) < int(far.cost.grad_g)
+    assert int(again.cost.grad_g) < int(first.cost.grad_g) == int(broken.cost.grad_g) == int(far.cost.grad_g)
     assert jnp.any(table != cold) and jnp.isfinite(table).all()
     check_estimator(warm, logistic, x, key=key)
 
@@ -228,3 +229,50 @@ def test_a_warm_start_needs_solves(quadratic, x, key):
     warm = bx.warm_started(bx.maml(m=1, gamma=0.1))
     with pytest.raises(ValueError, match="must solve the lower level"):
         warm.estimate(key, quadratic, x, warm.init(quadratic, x))
+
+
+@pytest.mark.parametrize("tol", [1e-12, 1e-2])
+def test_a_warm_start_keeps_the_tolerance_of_the_solver(logistic, key, tol):
+    """Relative to the gradient at init_y, wherever the solve starts."""
+    x = jnp.asarray([0.3, -0.5, 0.8, 0.2])
+    estimate = jax.jit(lambda problem: bx.saa("all", newton_solver(tol=tol)).estimate(key, problem, x, ())[0])
+    xi = logistic.context(random.split(key)[0])
+    first = jnp.linalg.norm(logistic.weighted().grad_g(x, logistic.start(x, xi), logistic.outcomes(xi), xi))
+    best = bx.respond(logistic, x, xi, key=key)
+    near = dataclasses.replace(logistic, guess=lambda x, xi, data: best + 1e-4)
+    cold, warm = estimate(logistic), estimate(near)
+    for found in (cold, warm):
+        assert float(found.aux["lower_grad_norm"]) <= tol * float(first)
+    assert int(warm.aux["newton_steps"]) == (0 if tol == 1e-2 else 2) < int(cold.aux["newton_steps"])
+
+
+def test_a_bad_guess_is_not_taken(logistic, key):
+    """It costs its gradient, and nothing else changes."""
+    x = jnp.asarray([0.3, -0.5, 0.8, 0.2])
+    far = dataclasses.replace(logistic, guess=lambda x, xi, data: jnp.full(3, 1e3))
+    (cold, _), (warm, _) = (bx.saa(8).estimate(key, problem, x, ()) for problem in (logistic, far))
+    np.testing.assert_array_equal(warm.grad, cold.grad)
+    assert warm.cost == dataclasses.replace(cold.cost, grad_g=cold.cost.grad_g + 8)
+
+
+def test_a_regression_reads_sizes_not_numbers(quadratic, x, key):
+    """Integers in a context are ids: ten million of them squared would drown the rest."""
+    memory = bx.warm_regression()
+    numbered = dataclasses.replace(
+        quadratic,
+        sample_context=lambda key, data: {"id": jnp.int32(10**7), "value": quadratic.context(key)},
+        init_y=lambda x, xi: quadratic.init_y(x, xi["value"]),
+    )
+    assert memory.init(numbered, x).weights.shape == memory.init(quadratic, x).weights.shape == (6, 4)
+    only = dataclasses.replace(
+        quadratic, sample_context=lambda key, data: jnp.int32(3), init_y=lambda x, xi: jnp.zeros(4)
+    )
+    assert memory.init(only, x).weights.shape == (1, 4)
+
+
+def test_a_regression_refuses_large_contexts(quadratic, x):
+    images = dataclasses.replace(
+        quadratic, sample_context=lambda key, data: jnp.zeros((64, 64)), init_y=lambda x, xi: jnp.zeros(4)
+    )
+    with pytest.raises(ValueError, match=r"at most 2048\. This context has 4097; give `features`"):
+        bx.warm_regression().init(images, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import numbers
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,20 @@ def require_integer(name: str, owner: str, value: Any, least: int) -> None:
         raise ValueError(f"`{name}` of {owner} must be an integer >= {least}. Got {value!r}.")
 
 
-def require_positive(name: str, owner: str, value: Any) -> None:
-    if value is not None and not (isinstance(value, numbers.Real) and float(value) > 0):
-        raise ValueError(f"`{name}` of {owner} must be a positive number. Got {value!r}.")
+def require_positive(name: str, owner: str, value: Any, *, optional: bool = False, infinite: bool = False) -> None:
+    """A positive number; None where it is ``optional``, infinity where that has a meaning."""
+    if value is None and optional:
+        return
+    if not isinstance(value, numbers.Real) or not float(value) > 0 or (float(value) == math.inf and not infinite):
+        rule = "positive and finite" if isinstance(value, float) and value == math.inf else "a positive number"
+        raise ValueError(f"`{name}` of {owner} must be {rule}. Got {value!r}.")
+
+
+def require_share(name: str, owner: str, value: Any, *, one: bool = False) -> None:
+    """A number between 0 and 1, or 1 itself with ``one``."""
+    if not isinstance(value, numbers.Real) or not 0 < float(value) <= 1 or (float(value) == 1 and not one):
+        rule = "lie in (0, 1]" if one else "lie between 0 and 1"
+        raise ValueError(f"`{name}` of {owner} must {rule}. Got {value!r}.")
 
 
 def require_choice(name: str, owner: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -50,7 +50,7 @@ def _constants(owner: str, problem: Problem, N: int | None, L: float | None, sca
 def _check_neumann(owner: str, N: int | None, L: float | None, scale: float) -> None:
     if N is not None:
         require_integer("N", owner, N, 1)
-    require_positive("L", owner, L)
+    require_positive("L", owner, L, optional=True)
     require_choice("scale", owner, scale, (0.5, 1.0))
 
 

@@ -131,8 +131,8 @@ def _epochs(
     restart: bool,
 ) -> LowerSolver:
     """The family of EpochSGD. Its state is (where the next epoch starts, mean of the last one)."""
-    require_positive("beta0", owner, beta0)
-    require_positive("cap", owner, cap)
+    require_positive("beta0", owner, beta0, optional=True)
+    require_positive("cap", owner, cap, optional=True, infinite=True)
     require_integer("batch", owner, batch, 1)
     require_integer("block", owner, block, 2)
     if block % 2:

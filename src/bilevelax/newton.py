@@ -33,6 +33,7 @@ class Solution(NamedTuple):
 
     y: Y
     grad_norm: jax.Array
+    first: jax.Array  # the gradient norm that the tolerance is relative to
     goal: jax.Array  # the gradient norm that was asked for
     iterations: jax.Array
     gradients: jax.Array
@@ -50,7 +51,7 @@ def cg(steps: int = 100, tol: float | None = None) -> LinearSolver:
     It counts its products, which those of JAX do not, and does not spend one on a zero start.
     """
     require_integer("steps", "cg", steps, 1)
-    require_positive("tol", "cg", tol)
+    require_positive("tol", "cg", tol, optional=True)
 
     def solve(product: Product, r: Y) -> tuple[Y, Count]:
         first = tree.norm(r, squared=True)
@@ -117,7 +118,8 @@ def newton(
     grad: Callable[[Y], Y],
     hessian: Callable[[Y], Product],
     y: Y,
-    goal: Any = None,
+    first: Any = None,
+    slope: Y = None,
     *,
     iterations: int,
     linear: LinearSolver,
@@ -126,13 +128,13 @@ def newton(
     """The zero of ``grad`` by damped Newton; ``hessian(y)`` multiplies by its derivative at y.
 
     A step is halved until the gradient shrinks: undamped Newton cycles on newsvendor losses.
-    Stops at the gradient norm ``goal``, by default ``tol`` times the first one, or where rounding
-    lets nothing shrink.
+    Stops at the gradient norm ``tol`` times ``first``, by default that at y, or where rounding lets
+    nothing shrink. ``slope`` is the gradient at y where it is known; it is not counted again.
     """
-    start = grad(y)
-    first = tree.norm(start)
-    if goal is None:
-        goal = (default_tol(first.dtype) if tol is None else tol) * first
+    start = grad(y) if slope is None else slope
+    length = tree.norm(start)
+    first = length if first is None else first
+    goal = (default_tol(length.dtype) if tol is None else tol) * first
 
     def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         y, slope, norm, _, i, gradients, products = carry
@@ -159,7 +161,7 @@ def newton(
         _, _, norm, better, i, *_ = carry
         return better & (norm > goal) & (i < iterations)
 
-    zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
-    carry = (y, start, first, jnp.ones((), bool), zero, one, zero)
+    zero, taken = jnp.zeros((), jnp.int32), jnp.asarray(slope is None, jnp.int32)
+    carry = (y, start, length, jnp.ones((), bool), zero, taken, zero)
     y, _, norm, _, i, gradients, products = lax.while_loop(going_on, step, carry)
-    return Solution(y, norm, goal, i, gradients, products)
+    return Solution(y, norm, first, goal, i, gradients, products)

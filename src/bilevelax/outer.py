@@ -77,7 +77,8 @@ def minimize(
         progress: show a progress bar; by default if the output is a terminal or a notebook.
 
     Raises:
-        RunStopped: where x or a metric becomes non-finite; ``.result`` holds the run up to there.
+        RunStopped: where x or a metric becomes non-finite, or ``stop_when`` or ``diagnose`` fails; ``.result``
+            holds the run up to there.
     """
     require_key("minimize", key)
     require_integer("T", "minimize", T, 1)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from bilevelax.errors import require_integer, require_key
+from bilevelax.errors import require_integer, require_key, require_share
 from bilevelax.problem import Key, Problem, X, Xi, Y
 from bilevelax.sample_average import newton_cg
 from bilevelax.validate import as_arrays, check_shapes
@@ -72,8 +72,7 @@ def evaluate(problem: Problem, x: X, *, key: Key, n: int = 1000, samples: int = 
     require_key("evaluate", key)
     require_integer("n", "evaluate", n, 2)
     require_integer("samples", "evaluate", samples, 1)
-    if not 0 < level < 1:
-        raise ValueError(f"`level` of evaluate must lie between 0 and 1. Got {level!r}.")
+    require_share("level", "evaluate", level)
     x = as_arrays("x", "evaluate", x)
     check_shapes(problem, x)
     costs = np.asarray(_costs(key, problem, x, n, samples), np.float64)

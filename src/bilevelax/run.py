@@ -153,11 +153,27 @@ class Run:
                 )
             row[name] = float(value)
         if self.diagnose and len(self.history) % self.diagnose == 0:
-            row |= self.diagnosis(self.x, random.fold_in(self.key_diagnose, self.t))
+            key = random.fold_in(self.key_diagnose, self.t)
+            row |= self.told("diagnose", lambda: self.diagnosis(self.x, key))
         if self.ask:
-            self.stopped, columns = self.ask(self.x, random.fold_in(self.key_stop, self.t))
+            self.stopped, columns = self.told("stop_when", partial(self.answer, self.ask))
             row |= columns
         self.history.append(row)
+
+    def answer(self, ask: Callable[[X, Key], tuple[Any, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
+        stop, columns = ask(self.x, random.fold_in(self.key_stop, self.t))
+        return bool(stop), {name: float(value) for name, value in columns.items()}
+
+    def told(self, name: str, measure: Callable[[], Any]) -> Any:
+        """What a measurement between chunks says; if it fails, the run so far is not lost."""
+        try:
+            return measure()
+        except RunStopped:
+            raise
+        except Exception as error:
+            reason = (str(error) or "no message").splitlines()[0]
+            reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}."
+            raise RunStopped(f"`{name}` of minimize failed at t = {self.t}: {reason}", self.result()) from error
 
     def result(self) -> Result:
         c = self.here(self.carry)

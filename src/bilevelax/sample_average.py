@@ -12,7 +12,7 @@ from optax import tree
 
 from bilevelax.errors import require_integer, require_positive
 from bilevelax.estimate import Cost, Count
-from bilevelax.newton import LinearSolver, Product, Solution, cg, default_tol, direct_or_cg, newton
+from bilevelax.newton import LinearSolver, Product, Solution, cg, direct_or_cg, newton
 from bilevelax.problem import Eta, Problem, PyTree, X, Xi, Y
 
 
@@ -57,8 +57,9 @@ def of_blocks(
     )
 
 
-# (average, y to start from, gradient norm to reach or None) -> Solution
-Solver = Callable[[Average, Y, Any], Solution]
+# (average, y to start from, first=None, slope=None) -> Solution: `first` is the gradient norm that the tolerance is
+# relative to, `slope` the gradient at y where it is known
+Solver = Callable[..., Solution]
 
 
 def newton_solver(iterations: int = 50, linear: LinearSolver | None = None, tol: float | None = None) -> Solver:
@@ -67,15 +68,15 @@ def newton_solver(iterations: int = 50, linear: LinearSolver | None = None, tol:
     Args:
         iterations: at most that many.
         linear: solver of the Newton systems.
-        tol: gradient norm to stop at, relative to the first; by default 7e-5 in single and 4e-10
+        tol: gradient norm to stop at, relative to that at ``init_y``; by default 7e-5 in single and 4e-10
             in double precision.
     """
     require_integer("iterations", "newton_solver", iterations, 1)
-    require_positive("tol", "newton_solver", tol)
+    require_positive("tol", "newton_solver", tol, optional=True)
     linear = linear or direct_or_cg(tol=1e-2)
 
-    def solve(average: Average, y: Y, goal: Any = None) -> Solution:
-        return newton(average.grad_g, average.hess_g, y, goal, iterations=iterations, linear=linear, tol=tol)
+    def solve(average: Average, y: Y, first: Any = None, slope: Any = None) -> Solution:
+        return newton(average.grad_g, average.hess_g, y, first, slope, iterations=iterations, linear=linear, tol=tol)
 
     return solve
 
@@ -88,7 +89,9 @@ class Response(NamedTuple):
     cost: Cost  # without the samples
 
 
-def respond_on(average: Average, y: Y, solver: Solver, linear: LinearSolver, goal: Any = None) -> Response:
+def respond_on(
+    average: Average, y: Y, solver: Solver, linear: LinearSolver, first: Any = None, slope: Any = None
+) -> Response:
     r"""The hypergradient of the mean losses over one set of samples,
 
     .. math::
@@ -97,7 +100,7 @@ def respond_on(average: Average, y: Y, solver: Solver, linear: LinearSolver, goa
 
     solved from y. Where it starts changes the cost, not the answer.
     """
-    solution = solver(average, y, goal)
+    solution = solver(average, y, first, slope)
     grad_x, grad_y = average.grad_f(solution.y)
     r, products = linear(average.hess_g(solution.y), grad_y)
     grad = tree.sub(grad_x, average.cross_g(solution.y, r))
@@ -109,7 +112,7 @@ def respond_on(average: Average, y: Y, solver: Solver, linear: LinearSolver, goa
 def respond_from_start(
     average: Average, problem: Problem, x: X, xi: Xi, solver: Solver, linear: LinearSolver
 ) -> Response:
-    """`respond_on` from ``init_y``, or from the problem's ``guess`` where it has one and it is finite.
+    """`respond_on` from ``init_y``, or from the problem's ``guess`` where it has one with a smaller gradient.
 
     A guess is solved to the gradient norm that a start from ``init_y`` would have been: it changes the
     cost, not the answer.
@@ -117,11 +120,13 @@ def respond_from_start(
     cold = problem.start(x, xi)
     if problem.guess is None:
         return respond_on(average, cold, solver, linear)
-    guess = problem.guess(x, xi, problem.data)
-    y = jax.tree.map(lambda new, old: jnp.where(jnp.isfinite(new), new, old), guess, cold)
-    norm = tree.norm(average.grad_g(cold))
-    response = respond_on(average, y, solver, linear, default_tol(norm.dtype) * norm)
-    return response._replace(cost=response.cost + Cost(grad_g=average.size))
+    starts = cold, problem.guess(x, xi, problem.data)
+    slopes = [average.grad_g(y) for y in starts]
+    first, there = map(tree.norm, slopes)
+    better = there < first  # not where the guess is not finite
+    y, slope = jax.tree.map(lambda old, new: jnp.where(better, new, old), *zip(starts, slopes, strict=True))
+    response = respond_on(average, y, solver, linear, first, slope)
+    return response._replace(cost=response.cost + Cost(grad_g=2 * average.size))
 
 
 def newton_cg(

@@ -31,7 +31,7 @@ class Carry(NamedTuple):
 
 def initial_carry(problem: Problem, estimator: Estimator, optimizer: optax.GradientTransformation, x1: X) -> Carry:
     t = jnp.zeros((), jnp.int32)
-    return Carry(t, x1, x1, tree.zeros_like(x1), optimizer.init(x1), estimator.init(problem, x1))
+    return Carry(t, x1, x1, x1, optimizer.init(x1), estimator.init(problem, x1))
 
 
 def step_keys(key: Key, t: Any) -> Key:

@@ -55,8 +55,8 @@ def alike(a: PyTree, b: PyTree) -> bool:
     return structures[0] == structures[1] and describe(a) == describe(b)
 
 
-def _twice(name: str, symbol: str, draw: Callable[[], PyTree]) -> PyTree:
-    first, second = draw(), draw()
+def _twice(name: str, symbol: str, draw: Callable[[str], PyTree]) -> PyTree:
+    first, second = draw(name), draw(name)
     if not alike(first, second):
         raise ValueError(
             f"`{name}` returned {describe(second)} for {symbol} on the second call and {describe(first)} on the first; "
@@ -76,15 +76,29 @@ def _loss_of(name: str, problem: Problem, x: X, shapes: Shapes) -> jax.ShapeDtyp
         ) from error
 
 
+def _traced(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
+    """The shapes that a function of the problem returns, or one sentence about why it does not."""
+    try:
+        return jax.eval_shape(function, *args)
+    except Exception as error:
+        told = str(error).splitlines()[0] if str(error) else "no message"
+        raise ValueError(
+            f"`{name}` of Problem failed: {type(error).__name__}: {told} Call it by hand to see where; it must run "
+            "under jax.jit."
+        ) from error
+
+
 def check_shapes(problem: Problem, x: X) -> Shapes:
     """Evaluate every function of the problem abstractly; raise one sentence about the first that is wrong."""
     key = jax.eval_shape(lambda: random.key(0))
     # fresh lambdas: eval_shape remembers what it traced, and a sampler that changes must be seen twice
-    xi = _twice("sample_context", "xi", lambda: jax.eval_shape(lambda key, p: p.context(key), key, problem))
+    xi = _twice("sample_context", "xi", lambda name: _traced(name, lambda key, p: p.context(key), key, problem))
     eta = _twice(
-        "sample_conditional", "eta", lambda: jax.eval_shape(lambda key, xi, p: p.conditional(key, xi), key, xi, problem)
+        "sample_conditional",
+        "eta",
+        lambda name: _traced(name, lambda key, xi, p: p.conditional(key, xi), key, xi, problem),
     )
-    y = jax.eval_shape(lambda x, xi: problem.start(x, xi), x, xi)
+    y = _traced("init_y", lambda x, xi: problem.start(x, xi), x, xi)
     for path, leaf in jax.tree_util.tree_leaves_with_path(y):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ValueError(
@@ -95,7 +109,7 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
             "`init_y` of Problem must return at least one array. Got none; for no lower level use stochastic()."
         )
     if problem.support is not None:
-        stacked, _ = jax.eval_shape(lambda xi, p: p.outcomes(xi), xi, problem)
+        stacked, _ = _traced("support", lambda xi, p: p.outcomes(xi), xi, problem)
         first = jax.eval_shape(lambda etas: jax.tree.map(lambda a: a[0], etas), stacked)
         if not alike(first, eta):
             raise ValueError(

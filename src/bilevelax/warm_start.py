@@ -13,11 +13,13 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
-from bilevelax.errors import require_positive
+from bilevelax.errors import require_positive, require_share
 from bilevelax.estimate import Estimate, Estimator, State
+from bilevelax.estimators._tables import table_of_starts
 from bilevelax.newton import solve_positive
 from bilevelax.problem import Key, Problem, X, Xi, Y
 
+MOST = 2048  # features of a context
 PAIRS = 16  # largest context whose products of coordinates are among the default features
 
 
@@ -33,8 +35,9 @@ class Memory(NamedTuple):
 def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimator:
     """``estimator`` with solves that start from a guess learnt on the way.
 
-    Every solve reaches the gradient norm that it would have reached from ``init_y``: the guess
-    changes the cost, not the mean. It pays where answers move little between outer steps.
+    Every solve reaches the gradient norm that it would have reached from ``init_y``, and starts there where the
+    guess has the larger gradient: the guess changes the cost, not the mean. It pays where answers move
+    little between outer steps.
 
     Args:
         estimator: a `saa` or `antithetic_mlmc`, as a rule in a `minibatch`.
@@ -68,16 +71,12 @@ def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimato
 def warm_table() -> Memory:
     """The last answer of each of finitely many contexts."""
 
-    def init(problem: Problem, x: X) -> State:
-        rows = jnp.arange(problem.n_contexts, dtype=jnp.int32)
-        return jax.vmap(lambda i: problem.start(x, problem.nth_context(i)))(rows)
-
     def learn(state: State, xis: Xi, ys: Y, starts: Y) -> State:
         return jax.tree.map(lambda a, new: a.at[xis[0]].set(new), state, ys)
 
     return Memory(
         prepare=_numbered,
-        init=init,
+        init=partial(table_of_starts, "warm_table"),
         recall=lambda state, xi, start: jax.tree.map(lambda a: a[xi[0]], state),
         learn=learn,
     )
@@ -122,19 +121,23 @@ def warm_regression(
     """Least squares of y*(x; xi) - y_1^0 on features of xi, for contexts that never come back.
 
     Args:
-        features: ``xi -> vector`` of basis functions; by default 1, the coordinates of xi and, up to
-            16 of these, their products.
+        features: ``xi -> vector`` of basis functions; by default 1, the floating-point coordinates of xi
+            and, up to 16 of these, their products.
         forgetting: what a step leaves of the weight of earlier visits, which belong to an earlier x.
         ridge: relative to the mean square of the features.
     """
     features = features or _polynomial
     require_positive("ridge", "warm_regression", ridge)
-    if not 0 < forgetting <= 1:
-        raise ValueError(f"`forgetting` of warm_regression must lie in (0, 1]. Got {forgetting!r}.")
+    require_share("forgetting", "warm_regression", forgetting, one=True)
 
     def init(problem: Problem, x: X) -> State:
         xi = jax.eval_shape(problem.context, random.key(0))
         p = jax.eval_shape(features, xi).shape[0]
+        if p > MOST:
+            raise ValueError(
+                f"warm_regression solves a system of one equation for each feature of xi, at most {MOST}. This context "
+                f"has {p}; give `features`, a few functions of it, or leave warm_started out."
+            )
         y = ravel_pytree(jax.tree.map(jnp.zeros_like, jax.eval_shape(partial(problem.start, x), xi)))[0]
         zero = jnp.zeros((p, y.size), y.dtype)
         return Fit(jnp.zeros((p, p), y.dtype), zero, zero)
@@ -156,8 +159,8 @@ def warm_regression(
 
 
 def _polynomial(xi: Xi) -> jax.Array:
-    """1, the coordinates of xi, and their products where they are few."""
-    floats = [a.astype(float) for a in map(jnp.asarray, jax.tree.leaves(xi)) if jnp.issubdtype(a.dtype, jnp.number)]
+    """1, the coordinates of xi, and their products where they are few. Integers are numbers of rows, not sizes."""
+    floats = [a.astype(float) for a in map(jnp.asarray, jax.tree.leaves(xi)) if jnp.issubdtype(a.dtype, jnp.floating)]
     z: Any = ravel_pytree(floats)[0]
     i, j = jnp.triu_indices(z.size)
     products = [z[i] * z[j]] if z.size <= PAIRS else []

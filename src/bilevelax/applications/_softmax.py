@@ -159,7 +159,7 @@ def adapted_scores(problem: Problem, x: X) -> Scores:
 
 def scaled(features: jax.Array, norm: float | None, owner: str) -> jax.Array:
     """Rows brought to Euclidean length ``norm``; None leaves them alone."""
-    require_positive("norm", owner, norm)
+    require_positive("norm", owner, norm, optional=True)
     if norm is None:
         return features
     lengths = jnp.sqrt(jnp.sum(features**2, axis=-1, keepdims=True))

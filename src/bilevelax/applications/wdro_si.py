@@ -244,8 +244,9 @@ def _check(
     inner_rate: float | None,
     test_points: int,
 ) -> None:
-    for name, value in (("lam", lam), ("scale", scale), ("inner_rate", inner_rate)):
+    for name, value in (("lam", lam), ("scale", scale)):
         require_positive(name, "wdro_si", value)
+    require_positive("inner_rate", "wdro_si", inner_rate, optional=True)
     for name, count in (("M", M), ("m", m), ("T_in", T_in), ("test_points", test_points)):
         require_integer(name, "wdro_si", count, 1)
     require_choice("formulation", "wdro_si", formulation, ("wdro_si", "wdro", "erm"))

@@ -48,7 +48,10 @@ def failed(target: str, action: str, error: Exception) -> ValueError:
 
 def check(
     target: Annotated[
-        str, typer.Argument(help="module:attribute, an Application or an Estimator, or a factory of one.")
+        str,
+        typer.Argument(
+            help="module:attribute: an Application, a pair (problem, x), an Estimator, or a factory of one."
+        ),
     ],
     on: Annotated[str, typer.Option(help="Application on which an estimator is checked.")] = "quadratic",
     estimator: Annotated[
@@ -57,17 +60,19 @@ def check(
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> None:
-    """Check an application or an estimator of yours; exits non-zero and says what is wrong.
+    """Check a problem or an estimator of yours; exits non-zero and says what is wrong.
 
     Example: bilevelax check my_problem:app --estimator rt_mlmc
     """
     from jax import random
 
-    from bilevelax import Estimator
+    from bilevelax import Estimator, Problem
     from bilevelax import check as diagnose
     from bilevelax.testing import check_estimator
 
     value, key = load(target), random.key(seed)
+    if type(value) is tuple and len(value) == 2 and isinstance(value[0], Problem):
+        value = Application(*value, lambda x: {})
     if isinstance(value, Application):
         chosen = None if estimator is None else {estimator: estimators.catalogue.load(estimator)()}
         report = diagnose(value.problem, value.x1, key=key, estimator=chosen)
@@ -87,6 +92,6 @@ def check(
             typer.echo(f"{target}: the estimator keeps its contract on {on}.")
     else:
         raise ValueError(
-            f"{target} must be an Application or an Estimator. Got {type(value).__name__}. "
-            "Build one with bilevelax.applications.Application or bilevelax.Estimator."
+            f"{target} must be an Application, a pair (problem, x) or an Estimator. Got {type(value).__name__}. "
+            "Build one with bilevelax.applications.Application, or give the problem together with an x."
         )

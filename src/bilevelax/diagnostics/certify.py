@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from jax import lax, random
 
 from bilevelax.diagnostics.intervals import squared_norm
 from bilevelax.diagnostics.reference import flat_rows
-from bilevelax.errors import require_integer, require_key, require_positive
+from bilevelax.errors import require_integer, require_key, require_positive, require_share
 from bilevelax.estimate import Estimator
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
 from bilevelax.estimators.saa import saa
@@ -63,6 +64,11 @@ def unbiased(problem: Problem) -> Estimator:
     return saa("all") if problem.support is not None else antithetic_mlmc(levels=None)
 
 
+def batched(estimator: Estimator, n: int) -> Estimator:
+    """The mean of n estimates; of a minibatch one after another: a vmap over its random levels would undo them."""
+    return minibatch(estimator, n, "stratified" if estimator.batch is None else "loop")
+
+
 def certify(
     problem: Problem, x: X, *, key: Key, n: int = 1024, estimator: Estimator | None = None, level: float = 0.95
 ) -> Certificate:
@@ -80,37 +86,38 @@ def certify(
     """
     require_key("certify", key)
     require_integer("n", "certify", n, BATCHES)
-    _require_level("certify", level)
+    require_share("level", "certify", level)
     x = as_arrays("x", "certify", x)
     check_shapes(problem, x)
     return certifier(n, estimator, level)(problem, x, key)
 
 
-def _certify(problem: Problem, x: X, key: Key, batched: Estimator, each: int, level: float, exact: bool) -> Certificate:
-    rows = flat_rows(batch_means(key, problem, x, estimator=batched, batches=BATCHES))
-    if not np.isfinite(rows).all():
-        raise ValueError("`estimator` of certify must give finite gradients. Got some that are not; see `check`.")
+def _certify(problem: Problem, x: X, key: Key, whole: Estimator, each: int, level: float, exact: bool) -> Certificate:
+    rows = flat_rows(batch_means(key, problem, x, estimator=whole, batches=BATCHES))
+    broken = int(np.sum(~np.isfinite(rows).all(1)))
+    if broken:
+        few = "Usual cause: g has no minimum on 8 samples; give `estimator`, e.g. antithetic_mlmc(n0=64, levels=None)."
+        raise ValueError(
+            f"certify needs finite gradients at x. Got {broken} of {BATCHES} batches that are not. "
+            + (few if exact else "Mend `estimator`, or see `check`.")
+        )
     return Certificate(
         *squared_norm(rows, level), level=level, n=each * BATCHES, of="|grad F|^2" if exact else "|E v|^2"
     )
 
 
-def _require_level(owner: str, level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"`level` of {owner} must lie between 0 and 1. Got {level!r}.")
-
-
+@functools.lru_cache(maxsize=16)
 def certifier(
     n: int = 1024, estimator: Estimator | None = None, level: float = 0.95
 ) -> Callable[[Problem, X, Key], Certificate]:
-    """`certify` for many looks: its estimator is made, and so compiled, once."""
+    """`certify` for many looks: its estimator is made, and so compiled, once for equal arguments."""
     each = -(-n // BATCHES)
     made: dict[bool, Estimator] = {}
 
     def look(problem: Problem, x: X, key: Key) -> Certificate:
         known = problem.support is not None
         if known not in made:
-            made[known] = minibatch(estimator or unbiased(problem), each)
+            made[known] = batched(estimator or unbiased(problem), each)
         return _certify(problem, x, key, made[known], each, level, estimator is None)
 
     return look
@@ -129,7 +136,7 @@ def certified(eps: float, n: int = 1024, estimator: Estimator | None = None, lev
     """
     require_positive("eps", "certified", eps)
     require_integer("n", "certified", n, BATCHES)
-    _require_level("certified", level)
+    require_share("level", "certified", level)
     look = certifier(n, estimator, level)
 
     def stop_when(problem: Problem, x: X, key: Key) -> tuple[bool, dict[str, float]]:

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from jax import random
 
-from bilevelax.diagnostics.certify import BATCHES, batch_means, unbiased
-from bilevelax.diagnostics.constants import Constants, constants
+from bilevelax.diagnostics.bias import Bias, relative_bias
+from bilevelax.diagnostics.certify import BATCHES, batch_means, batched, unbiased
+from bilevelax.diagnostics.constants import SLACK, Constants, constants
 from bilevelax.diagnostics.errors_of import finite_differences, inverse_errors, lower_errors
-from bilevelax.diagnostics.intervals import squared_norm
 from bilevelax.diagnostics.reference import Reference, flat_rows, only_contexts, reference
 from bilevelax.diagnostics.tables import number, percent, text_table
 from bilevelax.errors import require_integer, require_key, require_positive
@@ -19,15 +19,14 @@ from bilevelax.estimate import Estimator
 from bilevelax.estimators.rt_mlmc import Settings
 from bilevelax.inverse import default_N, inverse_of
 from bilevelax.lower import lower_of
-from bilevelax.minibatch import minibatch
 from bilevelax.problem import Key, Problem, X
 from bilevelax.progress import Progress
 from bilevelax.validate import as_arrays, check_shapes, describe
 
 RATE = 0.739  # least mu_g beta0 for which EpochSGD's squared error falls as 2^-k
-SLACK = 0.1  # sampling error allowed to measured constants
+VANISH = "the gradient's terms vanish at this x: check at another"
+FEW = "too few samples of eta to tell: raise samples"
 ROUNDS = 8  # of n estimates each, until a bias is told from its tolerance
-LEVEL = 0.95  # of the intervals of biases
 
 
 class Row(NamedTuple):
@@ -98,13 +97,13 @@ def check(
     gradient against finite differences of an exactly solved lower level, and for each estimator
     its bias against exact gradients; for `rt_mlmc` and `dl_sgd` also their beta0, K and inverse
     alone. Biases are relative to the size of the gradient's two terms, ``|grad_1 f|`` and the implicit
-    one, which does not vanish at a stationary point; a row fails where a 95 % interval lies
-    above ``tol``, and is open where it lies on both sides.
+    one, which cancel at a stationary point but seldom vanish there; a row fails where a 95 % interval
+    lies above ``tol``, and is open where it lies on both sides or where both terms vanish.
 
     Args:
         estimator: one, or several by name; by default the unbiased one of `certify`.
         contexts: on how many contexts gradients are compared; all where there are no more.
-        samples: draws of eta behind each exact gradient.
+        samples: draws of eta behind each exact gradient and behind mu_g.
         n: estimates in each of up to 8 rounds.
         tol: largest relative bias allowed.
         progress: show what is being done; by default if the output is a terminal or a notebook.
@@ -123,9 +122,9 @@ def check(
     named = estimator if isinstance(estimator, dict) else {"estimator": estimator}
     with Progress(3 + len(named), progress, "check") as bar:
         bar.stage(0, "constants")
-        measured = constants(problem, x, key=random.fold_in(key, 1), contexts=min(contexts, 16))
+        measured = constants(problem, x, key=random.fold_in(key, 1), contexts=min(contexts, 16), samples=samples)
         rows += _curvature(problem, measured)
-        if not measured.strongly_convex:
+        if not measured.mu_high > 0:
             return Report(tuple(rows), measured)
         bar.stage(1, "exact gradients")
         exact = reference(random.fold_in(key, 2), problem, x, contexts, samples)
@@ -173,12 +172,12 @@ def _structure(problem: Problem, x: X, key: Key) -> list[Row]:
 def _curvature(problem: Problem, measured: Constants) -> list[Row]:
     """mu_g and L_g1: are they what the problem says?"""
     mu, L = measured.mu_g, measured.L_g1
-    convex = measured.strongly_convex
+    convex = _at_least(0.0, measured)
     rows = [Row("strongly convex in y", convex, number(mu), "> 0", "" if convex else measured.verdict())]
     if problem.mu_g is not None:
-        ok = convex and problem.mu_g <= mu * (1 + SLACK)
+        ok = _at_least(problem.mu_g / (1 + SLACK), measured)
         advice = f"give Problem(mu_g={number(mu)}) or less: E g has that little curvature in y"
-        remedy = "" if ok else advice if convex else "see the row above"
+        remedy = "" if ok else FEW if ok is None else advice if mu > 0 else "see the row above"
         rows.append(Row("mu_g", ok, f"given {number(problem.mu_g)}", f"<= measured {number(mu)}", remedy))
     if problem.L_g1 is not None:
         ok = problem.L_g1 >= L * (1 - SLACK / 100)
@@ -187,40 +186,23 @@ def _curvature(problem: Problem, measured: Constants) -> list[Row]:
     return rows
 
 
+def _at_least(value: float, measured: Constants) -> bool | None:
+    """Is mu_g above ``value``? None where the samples behind it are too few to tell."""
+    return True if measured.mu_g > value else None if measured.mu_high > value else False
+
+
 def _differences(setup: Setup) -> Row:
     """The exact gradient against finite differences: are f and g differentiated rightly?"""
     problem, x, exact = setup.problem, setup.x, setup.exact
     error, tol = finite_differences(random.fold_in(setup.key, 0), problem, x, exact.contexts, exact.y)
-    error /= exact.scale
+    if exact.scale == 0 and np.isfinite(error):
+        return Row("gradient against finite differences", None, number(error), f"<= {percent(tol)}", VANISH)
+    error /= exact.scale or 1.0
     ok = bool(error <= tol)
     remedy = (
         "" if ok else "f or g is not smooth at y*, has a wrong custom derivative, or the lower level has no minimum"
     )
     return Row("gradient against finite differences", ok, percent(error), f"<= {percent(tol)}", remedy)
-
-
-class Bias(NamedTuple):
-    """A relative bias and its interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def decided(self, tol: float) -> bool | None:
-        if not np.isfinite(self.high) or self.low > tol:
-            return False
-        return True if self.high <= tol else None
-
-    def __str__(self) -> str:
-        return f"{percent(self.estimate)} [{percent(self.low)}, {percent(self.high)}]"
-
-
-def relative_bias(rows: np.ndarray, scale: float, stderr: float) -> Bias:
-    """|mean of the rows| / scale; ``stderr`` is the error of what the rows are compared with."""
-    if not np.isfinite(rows).all():
-        return Bias(float("nan"), float("nan"), float("inf"))
-    estimate, low, high = np.sqrt(np.maximum(squared_norm(rows, LEVEL), 0.0))
-    return Bias(estimate / scale, max(low - 2 * stderr, 0.0) / scale, (high + 2 * stderr) / scale)
 
 
 def _settings(name: str, estimator: Estimator, setup: Setup) -> list[Row]:
@@ -236,8 +218,9 @@ def _settings(name: str, estimator: Estimator, setup: Setup) -> list[Row]:
     found = lower_errors(key, problem, setup.x, exact.contexts, exact.y, lower=lower, K=settings.K)
     bias = relative_bias(found.grads, exact.scale, 0.0)
     ok = bias.decided(setup.tol)
-    more = settings.K + max(1, int(np.ceil(np.log2(max(bias.estimate / setup.tol, 2))))) if ok is False else 0
-    remedy = f"raise K to about {more}, or start closer with init_y" if ok is False else ""
+    more = max(1.0, np.ceil(np.log2(max(bias.estimate / setup.tol, 2)))) if np.isfinite(bias.estimate) else 1.0
+    remedy = f"raise K to about {settings.K + int(more)}, or start closer with init_y" if ok is False else ""
+    remedy = remedy or (VANISH if exact.scale == 0 else "")
     value = f"bias {bias}, |y - y*| {number(found.error)} from {number(found.start)}"
     rows.append(Row(f"{name}: lower level at K = {settings.K}", ok, value, f"<= {percent(setup.tol)}", remedy))
     return [*rows, _inverse(name, inverse_errors(key, problem, setup.x, exact.contexts, exact.y, inverse), setup)]
@@ -245,7 +228,7 @@ def _settings(name: str, estimator: Estimator, setup: Setup) -> list[Row]:
 
 def _steps(name: str, beta0: float, cap: float, measured: Constants) -> list[Row]:
     mu, L = measured.mu_g, measured.L_g1
-    rate_ok = mu * beta0 >= RATE
+    rate_ok = _at_least(RATE / beta0, measured)
     first = min(beta0 / 2, cap)
     stable = first <= 2 / L
     rate = Row(
@@ -253,7 +236,11 @@ def _steps(name: str, beta0: float, cap: float, measured: Constants) -> list[Row
         rate_ok,
         number(mu * beta0),
         f">= {RATE}, for the rate 2^-k",
-        "" if rate_ok else f"raise beta0 from {number(beta0)} to 1 / mu_g = {number(1 / mu)}",
+        ""
+        if rate_ok
+        else FEW
+        if rate_ok is None
+        else f"raise beta0 from {number(beta0)} to 1 / mu_g = {number(1 / mu)}",
     )
     remedy = "" if stable else f"give cap <= 1 / (2 L_g1) = {number(1 / (2 * L))}, or Problem(L_g1={number(1.1 * L)})"
     return [rate, Row(f"{name}: first step", stable, number(first), f"<= 2 / L_g1 = {number(2 / L)}", remedy)]
@@ -262,8 +249,10 @@ def _steps(name: str, beta0: float, cap: float, measured: Constants) -> list[Row
 def _inverse(name: str, grads: np.ndarray, setup: Setup) -> Row:
     bias = relative_bias(grads, setup.exact.scale, 0.0)
     ok = bias.decided(setup.tol)
-    enough = default_N(setup.measured.mu_g, setup.problem.L_g1 or setup.measured.L_g1)
-    remedy = "" if ok is not False else f"raise N of the series to about {enough}, or take conjugate_gradient()"
+    mu, L = setup.measured.mu_g, setup.problem.L_g1 or setup.measured.L_g1
+    enough = f" to about {default_N(mu, L)}" if mu > 0 else ""
+    remedy = "" if ok is not False else f"raise N of the series{enough}, or take conjugate_gradient()"
+    remedy = remedy or (VANISH if setup.exact.scale == 0 else "")
     return Row(f"{name}: inverse Hessian (N)", ok, f"bias {bias}", f"<= {percent(setup.tol)}", remedy)
 
 
@@ -271,24 +260,24 @@ def _bias(name: str, estimator: Estimator, setup: Setup) -> Row:
     """The estimator's mean against the exact gradient of the same contexts."""
     exact = setup.exact
     problem = only_contexts(setup.problem, exact.contexts)
-    batched = minibatch(estimator, -(-setup.n // BATCHES))
+    whole = batched(estimator, -(-setup.n // BATCHES))
     rows = np.zeros((0, exact.grads.shape[1]))
     for round_ in range(ROUNDS):
         key = random.fold_in(setup.key, 2 + round_)
-        new = flat_rows(batch_means(key, problem, setup.x, estimator=batched, batches=BATCHES))
+        new = flat_rows(batch_means(key, problem, setup.x, estimator=whole, batches=BATCHES))
         rows = np.concatenate([rows, new])
         bias = relative_bias(rows - exact.grad, exact.scale, exact.stderr)
         ok = bias.decided(setup.tol)
-        if ok is not None:
+        if ok is not None or exact.scale == 0:
             break
     along = rows.mean(0) @ exact.grad / max(exact.grad @ exact.grad, np.finfo(float).tiny)
     value = f"bias {bias}, {along:.2f} of the exact along it"
-    return Row(f"{name}: gradient", ok, value, f"<= {percent(setup.tol)}", _advice(ok, along, bias))
+    return Row(f"{name}: gradient", ok, value, f"<= {percent(setup.tol)}", _advice(ok, along, bias, exact))
 
 
-def _advice(ok: bool | None, along: float, bias: Bias) -> str:
+def _advice(ok: bool | None, along: float, bias: Bias, exact: Reference) -> str:
     if ok is None:
-        return "noise leaves it open: raise n"
+        return VANISH if exact.scale == 0 else "noise leaves it open: raise n"
     if ok:
         return ""
     if not np.isfinite(bias.high):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 
 from bilevelax.curvature import extreme_eigenvalues
-from bilevelax.diagnostics.reference import LANES, context_number, count_contexts, samples_of
+from bilevelax.diagnostics.reference import LANES, context_number, count_contexts, halves, samples_of
 from bilevelax.diagnostics.tables import number, text_table
 from bilevelax.errors import require_integer, require_key
 from bilevelax.problem import Key, Problem, X
@@ -21,6 +22,8 @@ from bilevelax.validate import as_arrays, check_shapes
 
 STEPS = 32  # of Lanczos: exact for d_y up to that
 PER_CONTEXT = 16  # single samples looked at in each context and point
+SLACK = 0.1  # by how much half of the samples may change mu_g
+FLAT = 1e-3  # relative to L_g1: no curvature at all
 
 
 class Spread(NamedTuple):
@@ -41,6 +44,7 @@ class Constants(NamedTuple):
     sample_mu: float  # smallest eigenvalue of a single sample's Hessian
     contexts: int
     samples: int
+    mu_high: float  # what mu_g may be: its samples of eta make it low; infinite where they are too few to tell
 
     @property
     def strongly_convex(self) -> bool:
@@ -61,9 +65,12 @@ class Constants(NamedTuple):
 
     def verdict(self) -> str:
         """One line: is the lower level strongly convex, and what is missing if not."""
+        few = f"the mean of {self.samples} samples has less curvature than E g; raise `samples`."
         if self.strongly_convex:
-            kappa = self.L_g1 / self.mu_g
-            return f"Strongly convex in y where it was looked at; condition number L_g1 / mu_g = {kappa:.3g}."
+            kappa, doubt = self.L_g1 / self.mu_g, f" mu_g may be larger: {few}" if self.mu_high == math.inf else ""
+            return f"Strongly convex in y where it was looked at; condition number L_g1 / mu_g = {kappa:.3g}.{doubt}"
+        if self.mu_high > 0:
+            return f"Strongly convex in y or not, it cannot be told: smallest curvature {self.mu_g:.3g}, but {few}"
         return (
             f"NOT strongly convex in y: smallest curvature {self.mu_g:.3g}. A penalty must add more than "
             f"{self.missing:.3g}: raise lam by that in (lam / 2) |y - y0|^2, by half of it in lam |y - y0|^2."
@@ -72,15 +79,17 @@ class Constants(NamedTuple):
 
 @partial(jax.jit, static_argnames=("contexts", "samples"))
 def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[jax.Array, jax.Array]:
-    mean = problem.weighted()
+    """(of the mean over all samples and over each half of them, of single samples): extreme eigenvalues."""
+    mean, known = problem.weighted(), problem.support is not None
 
     def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
         xi = context_number(i, key, problem, contexts)
         key_eta, key_y, key_r = random.split(random.fold_in(random.fold_in(key, i), 1), 3)
         etas, weights = samples_of(key_eta, problem, xi, samples)
-        known = problem.support is not None  # then etas may end in padding
-        alone = problem.conditionals(key_eta, xi, min(samples, PER_CONTEXT)) if known else etas
-        alone = jax.tree.map(lambda a: a[:PER_CONTEXT], alone)
+        several = jnp.stack([weights] if known else [weights, *halves(samples)])
+        n = min(samples, PER_CONTEXT)
+        alone = problem.conditionals(key_eta, xi, n) if known else etas  # known ones may end in padding
+        numbered = jax.tree.map(lambda a: a[:n], alone), jnp.arange(n)  # eta may hold no array to map over
         y0 = problem.start(x, xi)
         flat, unravel = ravel_pytree(y0)
         solved = ravel_pytree(newton_cg(mean, x, xi, (etas, weights), y0).y)[0]
@@ -91,7 +100,8 @@ def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> t
         def at(y: jax.Array) -> tuple[jax.Array, jax.Array]:
             of = lambda problem, eta: lambda r: ravel_pytree(problem.hess_g(x, unravel(y), eta, xi, unravel(r)))[0]
             ends = lambda product: extreme_eigenvalues(product, random.normal(key_r, flat.shape, flat.dtype), STEPS)
-            return ends(of(mean, (etas, weights))), lax.map(lambda eta: ends(of(problem, eta)), alone)
+            of_mean = jax.vmap(lambda weights: ends(of(mean, (etas, weights))))(several)
+            return of_mean, lax.map(lambda each: ends(of(problem, each[0])), numbered)
 
         return lax.map(at, jnp.stack([flat, solved, near]))
 
@@ -99,11 +109,13 @@ def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> t
 
 
 def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: int = 64) -> Constants:
-    """mu_g and per-sample L_g1 at x, measured over contexts at y_1^0, at y* and between them.
+    """mu_g and per-sample L_g1 at x, measured over contexts at y_1^0, at y* and at a random point near y*.
 
     Eigenvalues are those of 32 steps of Lanczos on Hessian-vector products, exact for d_y up to 32.
-    They are extremes over what was looked at: the true mu_g may be smaller, the true L_g1
-    larger.
+    They are extremes over what was looked at: elsewhere mu_g may be smaller and L_g1 larger. Where
+    looked at, mu_g may be larger: the smallest eigenvalue of a mean of n samples is low on
+    average, e.g. by a factor of about 1 - 2 sqrt(d_y / n) for Hessians a a' with normal a. How much half
+    of the samples lower it tells: ``mu_high`` is mu_g without that, infinite where it is above 10 %.
 
     Args:
         contexts: how many are looked at; all of them where there are no more.
@@ -114,9 +126,22 @@ def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: 
     require_integer("contexts", "constants", contexts, 1)
     require_integer("samples", "constants", samples, 1)
     x = as_arrays("x", "constants", x)
-    check_shapes(problem, x)
+    d_y = sum(math.prod(a.shape) for a in jax.tree.leaves(check_shapes(problem, x).y))
     M = count_contexts(problem, contexts)
     mean, single = (np.asarray(a, np.float64) for a in _measure(key, problem, x, M, samples))
-    mu, L = mean[..., 0], single[..., 1]
+    mu, L = mean[..., 0, 0], single[..., 1]
+    high = _highest(mean[..., 0], float(L.max()), samples, d_y) if problem.support is None else mu.min()
     spread = lambda a: Spread(float(a.min()), float(np.median(a)), float(a.max()))
-    return Constants(float(mu.min()), float(L.max()), spread(mu), spread(L), float(single[..., 0].min()), M, samples)
+    lowest = float(single[..., 0].min())
+    return Constants(float(mu.min()), float(L.max()), spread(mu), spread(L), lowest, M, samples, float(high))
+
+
+def _highest(mu: np.ndarray, L: float, samples: int, d_y: int) -> float:
+    """What mu_g may be, from the smallest eigenvalues with all samples and with each half of them, last axis.
+
+    Noise of eta lowers them by n^(-1/2), or by 1/n where the smallest is alone: the slower of the two is assumed.
+    """
+    whole, half = mu[..., 0], mu[..., 1:].min(-1)
+    settled = ~(whole - half > SLACK * np.abs(whole)) & (samples > 1)  # also where g is not finite
+    settled &= (samples > d_y) | (np.abs(whole) > FLAT * L)  # a mean of n Hessians of rank one has rank n
+    return float(np.where(settled, whole + (whole - half) / (np.sqrt(2) - 1), np.inf).min())

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import scipy.special
 
-GROUPS = 64  # at most that many rows enter the interval: more are averaged first
+GROUPS = 64  # rows that enter the interval: from twice as many on they are averaged first, less what is left over
 DRAWS = 4000
 BISECTIONS = 40
 
@@ -39,7 +39,7 @@ def jackknife(rows: np.ndarray, level: float) -> tuple[float, float, float]:
 
 
 def grouped(rows: np.ndarray) -> np.ndarray:
-    """Means of every GROUPS-th row where there are more than that."""
+    """Means of every GROUPS-th row where there are at least twice that many."""
     each = len(rows) // GROUPS
     return rows if each < 2 else rows[: each * GROUPS].reshape(each, GROUPS, -1).mean(0)
 

@@ -17,7 +17,8 @@ from bilevelax.minibatch import lane_keys
 from bilevelax.problem import Key, Problem, X
 from bilevelax.validate import as_arrays, check_shapes
 
-LEAST, MOST = 1e-3, 0.5  # a pilot may see no difference at all: the mean must stay that of the deepest level
+LEAST = 1e-3  # a pilot may see no difference at all: the mean must stay that of the deepest level
+MOST = 0.5  # the pilot's own rate
 
 
 @partial(jax.jit, static_argnames=("estimator", "contexts"))

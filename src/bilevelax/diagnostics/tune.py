@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,10 +11,10 @@ import jax
 import numpy as np
 from jax import random
 
+from bilevelax.diagnostics.bias import Bias, relative_bias
 from bilevelax.diagnostics.certify import batch_means
-from bilevelax.diagnostics.check import Bias, relative_bias
-from bilevelax.diagnostics.reference import Reference, flat_rows, only_contexts, reference
-from bilevelax.diagnostics.tables import number, text_table
+from bilevelax.diagnostics.reference import QUICK, Reference, flat_rows, only_contexts, reference
+from bilevelax.diagnostics.tables import number, percent, text_table
 from bilevelax.errors import require_integer, require_key, require_positive
 from bilevelax.estimate import Estimator
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
@@ -28,7 +29,6 @@ from bilevelax.validate import as_arrays, check_shapes
 CONTEXTS = 32
 CALLS = 8  # of an estimator in one measurement
 rare = partial(antithetic_mlmc, levels=2, factor=8)  # few, large corrections: half the work x variance of halvings
-REFERENCE = {"contexts": 32, "samples": 256}
 
 
 class Trial(NamedTuple):
@@ -43,9 +43,10 @@ class Trial(NamedTuple):
     calls: int
 
     def score(self, tol: float) -> tuple[bool, float]:
-        """Smaller is better: no bias above ``tol`` that can be seen, then time x variance."""
+        """Smaller is better: no bias above ``tol`` that can be seen, then time x variance; infinite if not finite."""
         biased = self.bias.decided(tol) is False
-        return biased, self.bias.estimate if biased else self.seconds * self.variance
+        size = self.bias.estimate if biased else self.seconds * self.variance
+        return biased, size if np.isfinite(size) else np.inf
 
 
 class Tuned(NamedTuple):
@@ -56,6 +57,7 @@ class Tuned(NamedTuple):
     trials: tuple[Trial, ...]
     skipped: tuple[str, ...]  # candidates that the budget left out
     seconds: float
+    tol: float  # largest relative bias allowed
 
     def asdict(self) -> dict[str, Any]:
         """For a manifest: plain numbers and strings."""
@@ -77,7 +79,9 @@ class Tuned(NamedTuple):
         ]
         columns = ["estimator", "ms a call", "variance", "ms x variance", "bias", "calls", "compile s"]
         left = f" No time for: {', '.join(self.skipped)}." if self.skipped else ""
-        return f"Chosen in {self.seconds:.1f} s: {self.choice}.{left}\n{text_table(columns, rows)}"
+        biased = self.trials[0].score(self.tol)[0]
+        warning = f" Every candidate measured is biased above {percent(self.tol)}: this one least." if biased else ""
+        return f"Chosen in {self.seconds:.1f} s: {self.choice}.{warning}{left}\n{text_table(columns, rows)}"
 
 
 class Candidate(NamedTuple):
@@ -161,7 +165,8 @@ def tune(
 
     Each candidate is a `minibatch` of ``contexts``. All that the budget allows are measured a
     little, the better half of them twice as long, and so on until one is left or time is up
-    (successive halving). Bias is measured against exact gradients of 32 contexts and relative to
+    (successive halving); a survivor that turns out biased gives way to the best without visible bias.
+    Bias is measured against exact gradients of 32 contexts and relative to
     the size of the gradient's terms. Compilation takes most of a small budget: what there is no
     time for is listed in ``skipped``; one candidate is measured whatever the budget.
 
@@ -173,7 +178,7 @@ def tune(
     """
     started = time.perf_counter()
     require_key("tune", key)
-    require_positive("budget_seconds", "tune", budget_seconds)
+    require_positive("budget_seconds", "tune", budget_seconds, infinite=True)
     require_integer("contexts", "tune", contexts, 1)
     require_positive("tol", "tune", tol)
     if among is not None and not among:
@@ -182,29 +187,59 @@ def tune(
         )
     x = as_arrays("x", "tune", x)
     check_shapes(problem, x)
-    left = lambda: budget_seconds - (time.perf_counter() - started)
-    exact = reference(random.fold_in(key, 0), problem, x, **REFERENCE)
+    exact = reference(random.fold_in(key, 0), problem, x, **QUICK)
     few, key_rows = only_contexts(problem, exact.contexts), random.fold_in(key, 1)
-
+    measure = partial(_measure, key_rows, few, x)
+    left = lambda: budget_seconds - (time.perf_counter() - started)
     chosen = candidates(problem, contexts) if among is None else [Candidate(*each) for each in among.items()]
+    trials = best_first(_halved(_first_laps(chosen, measure, left), chosen, exact, measure, left, tol), tol)
+    measured = {trial.name for trial in trials}
+    skipped = tuple(each.name for each in chosen if each.name not in measured)
+    best = trials[0]
+    if not np.isfinite(best.score(tol)[1]):
+        raise ValueError(
+            f"tune needs a candidate whose gradients at x are finite. Got none among {', '.join(sorted(measured))}; "
+            "see `check` for what is wrong, or name others in `among`."
+        )
+    return Tuned(best.estimator, best.name, tuple(trials), skipped, time.perf_counter() - started, tol)
+
+
+def _first_laps(chosen: list[Candidate], measure: Callable[..., Lap], left: Callable[[], float]) -> dict[str, Lap]:
+    """A first measurement of the candidates that there is time to compile; of one, whatever the time."""
     laps: dict[str, Lap] = {}
     unit = 0.0  # seconds of compilation per weight, the most seen
     for each in chosen:
         if not laps or left() > each.weight * unit:
-            laps[each.name] = _measure(key_rows, few, x, each.estimator, None, 1)
+            laps[each.name] = measure(each.estimator, None, 1)
             unit = max(unit, laps[each.name].compile_seconds / each.weight)
+    return laps
+
+
+def _halved(
+    laps: dict[str, Lap],
+    chosen: list[Candidate],
+    exact: Reference,
+    measure: Callable[..., Lap],
+    left: Callable[[], float],
+    tol: float,
+) -> list[Trial]:
+    """Measure the better half twice as long, and so on; those that stayed longest come first."""
     named = {each.name: each.estimator for each in chosen}
-    ranked = lambda: sorted(
-        (_trial(name, named[name], lap, exact) for name, lap in laps.items()), key=lambda t: t.score(tol)
-    )
-    alive, times = ranked(), 2
+    trials = {name: _trial(name, named[name], lap, exact) for name, lap in laps.items()}
+    ranked = lambda names: sorted((trials[name] for name in names), key=lambda trial: trial.score(tol))
+    dropped: list[Trial] = []
+    alive, times = ranked(trials), 2
     while len(alive) > 1 and left() > 0:
-        alive, times = alive[: -(-len(alive) // 2)], 2 * times
-        for trial in alive:
-            if left() > times * CALLS * trial.seconds:
-                laps[trial.name] = _measure(key_rows, few, x, trial.estimator, laps[trial.name], times)
-        kept = {trial.name for trial in alive}
-        alive = [trial for trial in ranked() if trial.name in kept]
-    trials = [*alive, *(trial for trial in ranked() if trial.name not in {t.name for t in alive})]
-    skipped = tuple(name for name in named if name not in laps)
-    return Tuned(trials[0].estimator, trials[0].name, tuple(trials), skipped, time.perf_counter() - started)
+        half, times = -(-len(alive) // 2), 2 * times
+        alive, dropped = alive[:half], [*alive[half:], *dropped]
+        for name, _, _, seconds, *_ in alive:
+            if left() > times * CALLS * seconds:
+                laps[name] = measure(named[name], laps[name], times)
+                trials[name] = _trial(name, named[name], laps[name], exact)
+        alive = ranked(trial.name for trial in alive)
+    return [*alive, *dropped]
+
+
+def best_first(trials: list[Trial], tol: float) -> list[Trial]:
+    """Without visible bias before biased: a survivor may have been found out last. The former keep their order."""
+    return sorted(trials, key=lambda trial: trial.score(tol) if trial.score(tol)[0] else (False, 0.0))

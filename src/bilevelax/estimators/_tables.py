@@ -34,7 +34,7 @@ def put(table: PyTree, rows: Any, values: PyTree) -> PyTree:
 
 def check_step(name: str, owner: str, step: Step) -> None:
     if not callable(step):
-        require_positive(name, owner, step)
+        require_positive(name, owner, step, optional=True)
 
 
 def step_at(name: str, owner: str, step: Step, t: Any, problem: Problem, default: Callable[[float, Any], Any]) -> Any:

@@ -12,7 +12,7 @@ from jax import lax, random
 
 from bilevelax import trees
 from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
-from bilevelax.errors import require_choice, require_integer, require_positive
+from bilevelax.errors import require_choice, require_integer, require_positive, require_share
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, first_of_split, stateless, visit
 from bilevelax.estimators._levels import draw_level, level_probabilities
 from bilevelax.estimators.saa import F_SAMPLES
@@ -20,7 +20,7 @@ from bilevelax.newton import LinearSolver, direct_or_cg
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
 from bilevelax.sample_average import Average, Response, Solver, newton_solver, respond_from_start, respond_on
 
-MOST = 30  # sample numbers stay below 2^30; an untruncated level beyond that has probability below 1e-12
+MOST = 30  # sample numbers stay below 2^30: with the default n0 and exponent a level beyond has probability below 1e-12
 
 
 class Settings(NamedTuple):
@@ -81,7 +81,7 @@ class Base(NamedTuple):
     key: Key
     xi: Xi
     y: Y
-    goal: jax.Array
+    first: jax.Array  # the gradient norm that the solver's tolerance is relative to
 
 
 def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
@@ -95,24 +95,30 @@ def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
     y, *_ = solution = response.solution
     aux = {"level": jnp.zeros((), jnp.int32), "lower_grad_norm": solution.grad_norm}
     cost = Cost(xi=1) + _drawn(size, settings) + response.cost
-    return Base(Estimate(response.grad, cost, aux, visit(xi, y)), key_delta, xi, y, solution.goal)
+    return Base(Estimate(response.grad, cost, aux, visit(xi, y)), key_delta, xi, y, solution.first)
+
+
+def group_starts(size: Any, part: Any, factor: int) -> jax.Array:
+    """Where ``factor`` groups of ``part`` samples begin, spread evenly over ``size``; no product exceeds 32 bits."""
+    groups = jnp.arange(factor, dtype=jnp.int32)
+    step, rest = jnp.divmod(jnp.asarray(size - part, jnp.int32), factor - 1)
+    return step * groups + rest * groups // (factor - 1)
 
 
 def difference(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:
     """Delta_l = Phi_l(all) - the mean of Phi_{l-1} over the `factor` groups that they split into, and its cost.
 
-    Coarse solves start from the fine solution, and that from the one of Phi_0; all of them reach
-    the gradient norm that Phi_0 reached.
+    The fine solve starts from the solution of Phi_0, coarse ones from the fine solution, or, where they take
+    turns, from the one before; all of them reach the gradient norm that was asked of Phi_0.
     """
     size, bound = _size(level, pair[0], settings)
     part, part_bound = _size(level - 1, pair[0], settings)
 
     def phi(start: Any, size: Any, bound: int | None, y: Y) -> Response:
         average = _average(Range(start, size, bound), pair, problem, x, base.xi, settings)
-        return respond_on(average, y, settings.solver, settings.linear, base.goal)
+        return respond_on(average, y, settings.solver, settings.linear, base.first)
 
-    groups = jnp.arange(settings.factor, dtype=jnp.int32)
-    starts = jnp.asarray(size - part, jnp.int32) * groups // (settings.factor - 1)
+    starts = group_starts(size, part, settings.factor)
     if bound is not None:
         fine = phi(0, size, bound, base.y)
         coarse = jax.vmap(lambda start: phi(start, part, part_bound, fine.solution.y))(starts)
@@ -250,7 +256,8 @@ def antithetic_mlmc(
         factor: M, samples of a level over those of the one before. With 8, take ``levels`` a third as large.
     """
     _check(n0, levels, correction_rate, exponent, f_samples, exact_top, factor)
-    deepest = int((MOST - (n0 - 1).bit_length()) / np.log2(factor)) if levels is None else levels
+    n0, factor = int(n0), int(factor)
+    deepest = int((MOST - (n0 - 1).bit_length()) / np.log2(factor)) if levels is None else int(levels)
     settings = Settings(
         n0=n0,
         levels=deepest,
@@ -285,8 +292,7 @@ def _check(
         require_integer("levels", "antithetic_mlmc", levels, 1)
     require_positive("exponent", "antithetic_mlmc", exponent)
     require_choice("f_samples", "antithetic_mlmc", f_samples, F_SAMPLES)
-    if not 0 < rate <= 1:
-        raise ValueError(f"`correction_rate` of antithetic_mlmc must lie in (0, 1]. Got {rate!r}.")
+    require_share("correction_rate", "antithetic_mlmc", rate, one=True)
     if levels is None and not 1 < exponent < 2:
         raise ValueError(
             f"`exponent` of antithetic_mlmc must lie between 1 and 2 where levels=None: below, the expected cost is "
@@ -294,7 +300,9 @@ def _check(
         )
     if levels is None and exact_top:
         raise ValueError("`exact_top` of antithetic_mlmc needs a deepest level: give `levels` an integer. Got None.")
-    if levels is not None and n0 * factor**levels > 1 << MOST:
+    deepest = 1 if levels is None else int(levels)
+    if int(n0) * int(factor) ** deepest > 1 << MOST:
+        name, value = ("n0", n0) if levels is None else ("levels", levels)
         raise ValueError(
-            f"`levels` of antithetic_mlmc must keep n0 * {factor}**levels within 2**{MOST}. Got {levels!r}."
+            f"`{name}` of antithetic_mlmc must keep n0 * {factor}**{levels or 1} within 2**{MOST}. Got {value!r}."
         )

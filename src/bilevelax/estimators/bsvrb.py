@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from optax import tree
 
 from bilevelax import trees
-from bilevelax.errors import require_choice, require_integer, require_positive
+from bilevelax.errors import require_choice, require_integer, require_positive, require_share
 from bilevelax.estimate import Cost, Estimate, Estimator
 from bilevelax.estimators._blocks import (
     Adjoints,
@@ -175,12 +175,11 @@ def bsvrb(
     require_choice("version", "bsvrb", version, (1, 2))
     for name, value in {"blocks": blocks, "batch": batch, "largest": largest}.items():
         require_integer(name, "bsvrb", value, 1)
-    if not 0 < a < 1:
-        raise ValueError(f"`a` of bsvrb must lie between 0 and 1. Got {a!r}.")
+    require_share("a", "bsvrb", a)
     if not callable(b) and not 0 < b <= 1:
         raise ValueError(f"`b` of bsvrb must lie in (0, 1] or be an optax schedule. Got {b!r}.")
     for name, positive in {"c": c, "R": R, "mu": mu}.items():
-        require_positive(name, "bsvrb", positive)
+        require_positive(name, "bsvrb", positive, optional=True, infinite=name == "R")
     check_step("tau", "bsvrb", tau)
     check_step("tau_v", "bsvrb", tau_v)
     settings = Settings(version, blocks, batch, a, b, c, tau, tau_v, R, mu, largest)

@@ -48,7 +48,7 @@ def imaml(n: int = 32, steps: int | None = 16, gamma: float | None = None, cg_st
     require_integer("n", "imaml", n, 1)
     if steps is not None:
         require_integer("steps", "imaml", steps, 1)
-    require_positive("gamma", "imaml", gamma)
+    require_positive("gamma", "imaml", gamma, optional=True)
     require_integer("cg_steps", "imaml", cg_steps, 1)
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:

@@ -56,7 +56,9 @@ def saa(
             test) drawn independently, its parts are separate samples already. ``"fresh"``: over n
             others, for an f that reads the same part of eta as g.
     """
-    if n != "all":
+    if isinstance(n, str) and n != "all":
+        raise ValueError(f"`n` of saa must be an integer >= 1, or 'all' for every outcome. Got {n!r}.")
+    if not isinstance(n, str):
         require_integer("n", "saa", n, 1)
     require_choice("f_samples", "saa", f_samples, F_SAMPLES)
     solver = solver or newton_solver()

@@ -122,7 +122,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         owner = type(self).__name__
         require_integer("max_iter", owner, self.max_iter, 1)
         for name in ("lam", "norm", "learning_rate"):
-            require_positive(name, owner, getattr(self, name))
+            require_positive(name, owner, getattr(self, name), optional=name == "norm")
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         self.classes_, labels = _labels(y, owner)
         groups = np.zeros(len(X), int) if groups is None else np.asarray(groups)

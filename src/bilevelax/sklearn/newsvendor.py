@@ -167,7 +167,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         for name in ("smoothing", "learning_rate"):
             require_positive(name, OWNER, getattr(self, name))
         if self.penalty != "cv" or not isinstance(self.penalty, str):
-            require_positive("penalty", OWNER, self.penalty)
+            require_positive("penalty", OWNER, self.penalty, infinite=True)
 
     def _train(self, sample: Sample) -> None:
         penalties = PATH if isinstance(self.penalty, str) else (float(self.penalty),)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from smoke_checks import CHECKS
 
 import bilevelax as bx
 from bilevelax.experiments import _page, _records, _run, catalogue
@@ -55,6 +56,11 @@ def test_an_item_writes_complete_files(item):
     for table in shown.rendered.tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
     assert shown.claims and all(claim.verdict in VERDICTS and claim.why for claim in shown.claims)
+
+
+def test_curves_fall_and_counts_are_exact(item):
+    name, _, shown = item
+    CHECKS[name](shown.records)
 
 
 def test_an_item_names_its_cells_apart_and_says_what_it_is(item):

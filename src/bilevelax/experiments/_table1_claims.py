@@ -23,6 +23,7 @@ from bilevelax.experiments._table1_data import (
     totals,
 )
 from bilevelax.experiments._table1_problems import matrices, start
+from bilevelax.lower import BLOCK
 
 
 def claims(records: Records, theorem_K: TheoremK) -> list[Claim]:
@@ -150,6 +151,7 @@ def size_claims(records: Records) -> list[Claim]:
     size = lambda method, K: records.values("bytes", part="memory", method=method, K=K)
     power = {method: exponent(dims, size(method, many)) for method in BOUNDS}
     flat = all(size(method, few) == size(method, many) for method in BOUNDS)
+    vectors = size("RT-MLMC", many)[-1] / dims[-1] / (8 if records.manifest["machine"]["x64"] else 4)
     Ns = sorted(records.settings["Ns"])
     products = [mean(levels(records, part="N", N=N).at["n_hat"].ravel()) for N in Ns]
     flops = records.values("flops", part="arithmetic")
@@ -162,7 +164,7 @@ def size_claims(records: Records) -> list[Claim]:
             f"{'the same' if flat else 'not the same'} for K = {few} and {many}",
             seeds,
             Claim.judge(flat and all(abs(p - 1) < 0.05 for p in power.values())),
-            "Peak of the compiled program: about 260 vectors of length d, because draws are made 64 at a time.",
+            f"Peak of the compiled program: {vectors:.0f} vectors of length d, because draws are made {BLOCK} at once.",
         ),
         Claim(
             "The implicit term takes O(N d) operations on average",

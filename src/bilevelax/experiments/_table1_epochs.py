@@ -1,14 +1,15 @@
 """The lemma on EpochSGD: how fast E|y_{K+1} - y*|^2 falls, for several step sizes.
 
 Multiplying g by mu multiplies its curvature and its gradients by mu and leaves y* where it is; EpochSGD on mu g with
-beta0 takes the steps of EpochSGD on g with mu beta0. So a run of one problem of curvature 1 with step size c stands
-for every pair with mu beta0 = c, and L^2/mu^2, the scale of the lemma's bound, is the same for all of them.
+beta0 takes the steps of EpochSGD on g with mu beta0. So a run on c g with beta0 = 1, g of curvature 1, stands for
+every pair with mu beta0 = c, and L^2/mu^2, the scale of the lemma's bound, is the same for all of them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,11 @@ import numpy as np
 from jax import lax, random
 
 from bilevelax.experiments import _table1_problems as problems
-from bilevelax.experiments._items import Cell, Claim, Records, Row
+from bilevelax.experiments._items import Cell, Claim, Records, Row, Table
 from bilevelax.experiments._statistics import Interval, bootstrap, mean, number
 from bilevelax.experiments._trajectories import seed_keys
-from bilevelax.lower import LowerSolver, epoch_sgd
-from bilevelax.problem import Key, Problem, X, Xi, Y
+from bilevelax.lower import epoch_sgd
+from bilevelax.problem import Key, Problem, X
 
 PART = "iterates"
 ROLE = 7  # of the seeds' keys: other draws than those of the levels
@@ -37,23 +38,30 @@ def step_sizes() -> list[float]:
     return sorted({PRINTED, OURS, *(mu * STANDARD for mu in CURVATURES)}, reverse=True)
 
 
-@partial(jax.jit, static_argnames=("y_star", "lower", "levels", "n"))
+def multiplied() -> Problem:
+    """The quadratic of table 1 with c g for g; c is its data, so that one program serves every c."""
+    known = problems.known_quadratic().problem
+    return Problem(
+        f=known.f,
+        g=lambda x, y, eta, context: context[1].astype(y.dtype) * known.g(x, y, eta, context[0]),
+        sample_context=lambda key, c: (known.context(key), c),
+        sample_conditional=lambda key, context, c: known.conditional(key, context[0]),
+        init_y=lambda x, context: known.start(x, context[0]),
+        data=jnp.ones((), float),
+    )
+
+
+@partial(jax.jit, static_argnames=("levels", "n"))
 def errors(
-    keys: Key,
-    problem: Problem,
-    x: X,
-    y_star: Callable[[X, Xi], Y],
-    *,
-    lower: LowerSolver,
-    levels: int,
-    n: int,
+    keys: Key, problem: Problem, x: X, to_y_star: tuple[jax.Array, jax.Array], *, levels: int, n: int
 ) -> tuple[jax.Array, jax.Array]:
-    """(|y_k^0 - y*|^2, |grad_2 g|^2 there) for k = 1..levels + 1, means over n contexts for each key."""
+    """(|y_k^0 - y*|^2, |grad_2 g|^2 there) for k = 1..levels + 1 of EpochSGD with beta0 = 1: means over n contexts."""
+    lower = epoch_sgd(1.0, cap=math.inf, block=2)
 
     def one(key: Key) -> tuple[jax.Array, jax.Array]:
         key_xi, key_y, key_eta = random.split(key, 3)
         xi = problem.context(key_xi)
-        best = y_star(x, xi)
+        best = to_y_star[0] @ x + to_y_star[1] @ xi[0]
 
         def look(state: Any, k: Any) -> tuple[jax.Array, jax.Array]:
             y = lower.value(state)
@@ -61,42 +69,38 @@ def errors(
             return jnp.sum((y - best) ** 2), jnp.sum(slope**2)
 
         def epoch(state: Any, k: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-            return lower.epoch(key_y, problem, x, xi, state, k)[0], look(state, k)
+            new, _ = lower.epoch(key_y, problem, x, xi, state, k)
+            return new, look(new, k)
 
-        state, seen = lax.scan(epoch, lower.init(problem, x, xi), jnp.arange(1, levels + 1))
-        return jax.tree.map(lambda a, last: jnp.append(a, last), seen, look(state, levels + 1))
+        first = lower.init(problem, x, xi)
+        _, seen = lax.scan(epoch, first, jnp.arange(1, levels + 1))
+        return jax.tree.map(lambda a, rest: jnp.append(a, rest), look(first, 0), seen)
 
-    group = lambda key: jax.tree.map(
+    means = lambda key: jax.tree.map(
         lambda a: a.mean(0), jax.vmap(lambda i: one(random.fold_in(key, i)))(jnp.arange(n))
     )
-    return lax.map(group, keys)
+    return lax.map(means, keys)
 
 
-def rows_of(c: float, levels: int, n: int, seeds: int) -> list[Row]:
-    """One row for each seed; entry k - 1 of a list belongs to y_k^0."""
-    known, found = problems.known_quadratic(), problems.matrices()
-    inverse, B, C = (jnp.asarray(a, float) for a in (np.linalg.inv(found.A), found.B, found.C))
+def rows_of(c: float, problem: Problem, levels: int, n: int, seeds: int) -> list[Row]:
+    """One row for each seed; entry k - 1 of a list belongs to y_k^0. Gradients are those of g, not of c g."""
+    found = problems.matrices()
+    to_y_star = tuple(jnp.asarray(np.linalg.solve(found.A, a), float) for a in (found.B, found.C))
+    at_c = dataclasses.replace(problem, data=jnp.asarray(c, float))
     x = jnp.asarray(problems.start(found), float)
-    square, slope = errors(
-        seed_keys(seeds, ROLE),
-        known.problem,
-        x,
-        lambda x, xi: inverse @ (B @ x + C @ xi),
-        lower=epoch_sgd(c, cap=math.inf),
-        levels=levels,
-        n=n,
-    )
-    listed = lambda a, seed: [float(f"{v:.5g}") for v in np.asarray(a)[seed]]
+    square, slope = errors(seed_keys(seeds, ROLE), at_c, x, to_y_star, levels=levels, n=n)
+    listed = lambda a: [float(f"{v:.5g}") for v in np.asarray(a)]
     return [
-        {"part": PART, "c": c, "seed": seed, "error": listed(square, seed), "grad_square": listed(slope, seed)}
+        {"part": PART, "c": c, "seed": seed, "error": listed(square[seed]), "grad_square": listed(slope[seed] / c**2)}
         for seed in range(seeds)
     ]
 
 
 def cells(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
+    sizes, problem = {name: settings[name] for name in ("levels", "n")}, multiplied()
     for c in step_sizes():
-        of = {"part": PART, "c": c, "levels": settings["levels"], "n": settings["n"], "role": ROLE}
-        yield Cell(f"iterates, mu beta0 = {c:g}", partial(rows_of, c, settings["levels"], settings["n"], seeds), of)
+        work = partial(rows_of, c, problem, **sizes, seeds=seeds)
+        yield Cell(f"iterates, mu beta0 = {c:g}", work, {"part": PART, "c": c, "role": ROLE, **sizes})
 
 
 def curves(records: Records, c: float) -> np.ndarray:
@@ -120,6 +124,15 @@ def over_bound(records: Records, c: float) -> list[Interval]:
     """Error over bound for K = 1, 2, ..."""
     ratios = curves(records, c) / bound(records, c)
     return [mean(ratios[:, K]) for K in range(1, ratios.shape[1])]
+
+
+def table(records: Records) -> Table:
+    """Errors, and in brackets times the lemma's bound, for every step size."""
+    columns = [(f"mu beta0 = {c:g}", curves(records, c).mean(0), bound(records, c)) for c in step_sizes()]
+    cells = lambda K: [f"{number(error[K])} ({number(error[K] / most[K])})" for _, error, most in columns]
+    rows = [(str(K), *cells(K)) for K in range(1, records.settings["levels"] + 1)]
+    title = "EpochSGD: E|y_{K+1} - y*|^2 (times the bound of the lemma); the paper prints mu beta0 = 1/4"
+    return Table(title, ("K", *(name for name, _, _ in columns)), rows)
 
 
 def claims(records: Records) -> list[Claim]:

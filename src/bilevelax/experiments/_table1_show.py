@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.experiments import _figures as figures
+from bilevelax.experiments import _table1_epochs as epochs
 from bilevelax.experiments._items import Records, Rendered, Table
 from bilevelax.experiments._stationarity import Totals
 from bilevelax.experiments._statistics import mean
@@ -157,4 +158,5 @@ def render(records: Records, out: Path, theorem_K: TheoremK) -> Rendered:
     one = "Bias, variance, cost and memory of one gradient estimate against K, N and d; bands are 95 % over seeds."
     total = "Gradients of g until E|grad F|^2 <= eps^2, with the theorem's K and with the best of those tried."
     drawn = [(draw_estimates(records, out), one), (draw_totals(records, out, theorem_K), total)]
-    return Rendered(drawn, [estimate_table(records), exponent_table(records, theorem_K), K_table(records)])
+    tables = [estimate_table(records), epochs.table(records), exponent_table(records, theorem_K), K_table(records)]
+    return Rendered(drawn, tables)

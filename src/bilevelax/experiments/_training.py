@@ -74,6 +74,16 @@ def run(problem: Problem, x1: X, key: Key, rule: Numbers, gaps: jax.Array, estim
 run_one = partial(jax.jit, static_argnames="estimator")(run)
 
 
+@partial(jax.jit, static_argnames="estimator")
+def run_rules(problem: Problem, x1: X, key: Key, rules: Numbers, gaps: jax.Array, estimator: Estimator) -> Curve:
+    """`run` with each of the stacked rules. They share their draws, so also the random levels: no lane waits."""
+    return jax.vmap(lambda rule: run(problem, x1, key, rule, gaps, estimator))(rules)
+
+
+def stacked(rules: Sequence[Rule]) -> Numbers:
+    return jax.tree.map(lambda *numbers: jnp.stack(numbers), *(rule.numbers() for rule in rules))
+
+
 def checkpoints_of(T: int, n: int) -> tuple[int, ...]:
     """0 and n iterations up to T, ever further apart."""
     return (0, *(max(i, round(T * (i / n) ** 2)) for i in range(1, n + 1)))
@@ -89,17 +99,26 @@ def train(problem: Problem, x1: X, estimator: Estimator, rule: Rule, *, seed: in
     return run_one(problem, x1, key, rule.numbers(), gaps_of(checkpoints), estimator=estimator)
 
 
-def unstack(xs: X) -> list[X]:
-    """The list of x of a stack."""
+def train_rules(
+    problem: Problem, x1: X, estimator: Estimator, rules: Sequence[Rule], *, seed: int, checkpoints: Sequence[int]
+) -> list[Curve]:
+    """`train` with each rule, on the same draws, in one program."""
+    key = seed_keys(seed + 1, ROLE_RUN)[seed]
+    return unstack(run_rules(problem, x1, key, stacked(rules), gaps_of(checkpoints), estimator=estimator))
+
+
+def unstack(xs: Any) -> list[Any]:
+    """The list of x, or of curves, of a stack."""
     leaves, structure = jax.tree.flatten(xs)
     return [jax.tree.unflatten(structure, row) for row in zip(*leaves, strict=True)]
 
 
 class Trial(NamedTuple):
-    """A rule and the validation loss of its last iterate."""
+    """A rule and the validation loss of its last iterate, in the mean over tuning seeds and on each of them."""
 
     rule: Rule
     loss: float
+    each: tuple[float, ...] = ()
 
 
 def tune(
@@ -109,13 +128,16 @@ def tune(
     rules: Sequence[Rule],
     loss: Callable[[list[X]], np.ndarray],
     *,
-    checkpoints: Sequence[int],
+    T: int,
+    seeds: int = 1,
 ) -> list[Trial]:
-    """Every rule on a seed that is used for nothing else; one that diverges has an infinite loss."""
-    key, gaps = seed_keys(1, ROLE_TUNE)[0], gaps_of(checkpoints)
-    runs = [run_one(problem, x1, key, rule.numbers(), gaps, estimator=estimator) for rule in rules]
-    losses = loss([jax.tree.map(lambda a: a[-1], curve.x) for curve in runs])
-    return [Trial(r, float(v) if np.isfinite(v) else float("inf")) for r, v in zip(rules, losses, strict=True)]
+    """Every rule on seeds that are used for nothing else; one that diverges on any has an infinite loss."""
+    numbers, gaps = stacked(rules), gaps_of((T,))
+    run = partial(run_rules, problem, x1, rules=numbers, gaps=gaps, estimator=estimator)
+    last = lambda curve: unstack(jax.tree.map(lambda a: a[:, -1], curve.x))
+    each = np.stack([loss(last(run(key))) for key in seed_keys(seeds, ROLE_TUNE)], axis=1)
+    each = np.where(np.isfinite(each), each, np.inf)
+    return [Trial(rule, float(row.mean()), tuple(row.tolist())) for rule, row in zip(rules, each, strict=True)]
 
 
 def best(trials: Sequence[Trial], kinds: Sequence[str]) -> Rule:
@@ -123,10 +145,17 @@ def best(trials: Sequence[Trial], kinds: Sequence[str]) -> Rule:
     return min((trial for trial in trials if trial.rule.kind in kinds), key=lambda trial: trial.loss).rule
 
 
-def grid(T: int, paper: Sequence[float], constant: Sequence[float], adam: Sequence[float]) -> list[Rule]:
-    """The paper's rule with t0 = T/4 and T, a constant step, and Adam, each with these scales."""
+def grid(
+    T: int, paper: Sequence[float], constant: Sequence[float], adam: Sequence[float], parts: Sequence[int] = (4, 1)
+) -> list[Rule]:
+    """The paper's rule with t0 = T / part for each of ``parts``, a constant step, and Adam, each with these scales."""
     return [
-        *(Rule("paper", scale, t0) for t0 in (max(1, T // 4), T) for scale in paper),
+        *(Rule("paper", scale, max(1, T // part)) for part in parts for scale in paper),
         *(Rule("constant", scale) for scale in constant),
         *(Rule("adam", scale) for scale in adam),
     ]
+
+
+def finite(value: float) -> float:
+    """Infinity where a run diverged is not JSON: the largest float32 stands for it."""
+    return float(value) if np.isfinite(value) else float(np.finfo(np.float32).max)

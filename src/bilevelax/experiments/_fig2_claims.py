@@ -110,7 +110,7 @@ def claims(records: Records) -> list[Claim]:
             f"Standard deviation of the last loss over seeds, with {KINDS['paper']}: {noise}. Less noise means the "
             "whole Neumann series instead of one random product of it, and levels spread evenly over the "
             f"{meta.TASKS} tasks of an iteration. All see as many tasks and images per iteration and try the same step "
-            "rules; BSVRB also gets the better of two settings of its trackers, by validation loss.",
+            "rules, on one seed; BSVRB also gets the better of two settings of its trackers, by validation loss.",
         ),
         judged(
             records,

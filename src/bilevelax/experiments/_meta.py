@@ -38,15 +38,12 @@ ALL_TASKS, SMALL_TASKS = 20, 4  # in a dataset, and at scale smoke
 TASKS = 4  # in the minibatch of an upper iteration
 IMAGES = 8  # in each draw of a hypergradient, and in each gradient of MAML and BSVRB; EpochSGD draws single images
 QUIET = "RT-MLMC, less noise"
-GRIDS: dict[str, dict[str, list[Any]]] = {  # step rules that every method tries; t0 = T / part
+GRIDS: dict[
+    str, dict[str, list[Any]]
+] = {  # step rules that every method tries; the paper's has no scale, t0 = T / part
     "smoke": {"paper": [1.0], "parts": [2, 1], "constant": [0.1], "adam": [0.01]},
-    "quick": {"paper": [0.3, 1.0], "parts": [2, 1], "constant": [0.1, 0.3], "adam": [0.003]},
-    "full": {
-        "paper": [0.3, 1.0],
-        "parts": [8, 4, 2, 1],
-        "constant": [0.03, 0.1, 0.3],
-        "adam": [0.001, 0.003, 0.01],
-    },
+    "quick": {"paper": [1.0], "parts": [4, 1], "constant": [0.1], "adam": [0.003]},
+    "full": {"paper": [1.0], "parts": [8, 4, 2, 1], "constant": [0.03, 0.1, 0.3], "adam": [0.001, 0.003, 0.01]},
 }
 TERMS = 60  # N of the Neumann series with step 1/L (Algorithm 4): (1 - lam/L)^60 = 10 % is left out at curvature lam
 
@@ -210,8 +207,9 @@ def tuner(settings: dict[str, Any]) -> Callable[..., list[training.Trial]]:
         key = seed_keys(1, training.ROLE_ADAPT)[0]
         loss = lambda xs: losses(data.validate, xs, [key] * len(xs), method.adaptation)
         rules = training.grid(T, **settings["grid"])
-        seeds = settings["tuning_seeds"]
-        return training.tune(data.fit, data.x1, method.estimator, rules, loss, T=T, seeds=seeds)
+        seeds = settings.get("tuning_seeds", 1)
+        times = training.checkpoints_of(T, settings["points"])
+        return training.tune(data.fit, data.x1, method.estimator, rules, loss, checkpoints=times, seeds=seeds)
 
     return trials
 
@@ -245,10 +243,8 @@ def curve_rows(
     rules = both_rules(trials)
     rows: list[Row] = []
     for seed, key in enumerate(seed_keys(seeds, training.ROLE_ADAPT)):
-        curves = training.train_rules(
-            data.fit, data.x1, method.estimator, list(rules.values()), seed=seed, checkpoints=checkpoints
-        )
-        for (which, rule), curve in zip(rules.items(), curves, strict=True):
+        for which, rule in rules.items():
+            curve = training.train(data.fit, data.x1, method.estimator, rule, seed=seed, checkpoints=checkpoints)
             columns: Row = {"method": method.name, "setting": method.setting, "steps": which, "rule": str(rule)}
             columns |= {"tuned_at": tuned_at or method.setting, "seed": seed}
             rows += _rows_of(data, method, curve, columns, key, checkpoints)

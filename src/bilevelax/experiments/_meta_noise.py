@@ -59,9 +59,11 @@ def last_x(data: meta.Data, method: meta.Method, trials: Sequence[training.Trial
     return jax.tree.map(lambda a: a[-1], curve.x)
 
 
-def table(records: Records, where: str) -> Table:
-    """Of every method, at the place that ``where`` names."""
+def tables(records: Records, where: str) -> list[Table]:
+    """Of every method, at the place that ``where`` names; none where it was not measured (scale smoke)."""
     rows = records.where(kind="noise")
+    if not rows:
+        return []
     shown = [
         (
             row["method"],
@@ -73,7 +75,7 @@ def table(records: Records, where: str) -> Table:
         for row in rows
     ]
     title = f"{TITLE} at {where}, {rows[0]['calls']} calls; |grad F| = {number(rows[0]['norm'])} there"
-    return Table(title, ("method", "", "standard deviation", "the same / |grad F|", "bias / |grad F|"), shown)
+    return [Table(title, ("method", "", "standard deviation", "the same / |grad F|", "bias / |grad F|"), shown)]
 
 
 def sentence(records: Records, which: Iterable[dict[str, str]]) -> str:

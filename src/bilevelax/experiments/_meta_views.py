@@ -12,7 +12,7 @@ from bilevelax.experiments import _meta as meta
 from bilevelax.experiments._items import Records, Table, tuning_table
 from bilevelax.experiments._statistics import Interval, mean
 
-KINDS = {"paper": "the paper's steps", "other": "best constant or Adam"}  # value of the column ``steps``: in words
+KINDS = {"paper": "the paper's steps", "other": "the best constant or Adam"}  # value of the column ``steps``: in words
 Which = Mapping[str, Any]  # columns that pick the rows of one method and setting
 
 
@@ -120,7 +120,7 @@ def tuning(records: Records, *more: str) -> Table:
         further = "".join(f", {name} = {row[name]}" for name in more)
         which[f"{row['method']}, {row['setting']}{further}"] = where
     table = tuning_table(records, "loss", which)
-    seeds = records.settings["tuning_seeds"]
+    seeds = records.settings.get("tuning_seeds", 1)
     title = f"Tuning: validation loss of every step rule, mean over {seeds} seed{'s' * (seeds != 1)} of their own"
     return table._replace(title=title)
 

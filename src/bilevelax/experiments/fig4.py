@@ -37,7 +37,6 @@ CONFIG = Config(
             "K": 2,
             "T": 6,
             "points": 2,
-            "calls": 4,
             "grid": meta.GRIDS["smoke"],
         },
         "quick": {
@@ -94,7 +93,8 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
 
     for method in all_methods:
         yield Cell(f"{method.name}, {method.setting}", partial(work, method))
-    yield Cell("noise and bias of one gradient", one_gradient)
+    if not settings["small"]:
+        yield Cell("noise and bias of one gradient", one_gradient)
 
 
 def render(records: Records, out: Path) -> Rendered:
@@ -122,8 +122,8 @@ def render(records: Records, out: Path) -> Rendered:
         "Right: the last iterates of one-step MAML against its step. The paper prints no numbers for this figure; its "
         "steps are 0.005 to 0.2."
     )
-    m = max(records.settings["m"])
-    tables = [ends_table(records), noise.table(records, f"the last x of {m}-step MAML (first seed)"), tuning(records)]
+    noises = noise.tables(records, f"the last x of {max(records.settings['m'])}-step MAML (first seed)")
+    tables = [ends_table(records), *noises, tuning(records)]
     return Rendered([(figures.save(figure, out, "fig4"), caption)], tables)
 
 

@@ -10,7 +10,6 @@ import optax
 import pytest
 
 import bilevelax as bx
-from bilevelax.experiments import _meta as meta
 from bilevelax.experiments import _page, _records, _run, catalogue
 from bilevelax.experiments._items import VERDICTS, Cell, Claim, Records, Table
 from bilevelax.experiments._statistics import Interval, bootstrap, exponent, mean, number
@@ -68,29 +67,6 @@ def test_an_item_names_its_cells_apart_and_says_what_it_is(item):
         assert len(set(cells)) == len(cells)
     section = _page.section(shown, _run.Path("docs/reproduction.md"))
     assert f"bilevelax paper {name} --scale smoke" in section and "| claim |" in section
-
-
-def test_meta_learning_curves_fall_and_counts_are_exact(item):
-    name, _, shown = item
-    if name not in ("fig1", "fig2", "fig4"):
-        pytest.skip("no curves of meta-learning")
-    rows, records = shown.records.where(kind="curve"), shown.records
-    assert {row["steps"] for row in rows} == {"paper", "other"}
-    assert all(len(row["losses"]) == records.settings.get("tuning_seeds", 1) for row in records.where(kind="tuning"))
-    column = "loss" if name == "fig2" else "own"
-    for method in records.distinct("method", kind="curve"):
-        of_first = {"method": method, "setting": records.distinct("setting", kind="curve", method=method)[0]}
-        first, last = (
-            np.mean(records.values(column, kind="curve", t=t, **of_first)) for t in (0, records.settings["T"])
-        )
-        assert last < first, f"{method} learns nothing"
-    for row in rows:
-        if row["method"] == "DL-SGD":
-            K = int(row["setting"].removeprefix("K = "))
-            assert row["grad_g"] == row["t"] * meta.TASKS * (2 ** (K + 1) - 2)
-            assert row["tuned_at"] == "K = 2" and row["t"] <= records.settings["T_of_K"].get(str(K), 8)
-        if row["method"] == "m-step MAML":
-            assert row["grad_g"] == row["t"] * meta.TASKS * records.settings["m"][0] * meta.IMAGES
 
 
 def test_one_cell_again_gives_the_same_records(item):

@@ -60,10 +60,13 @@ def test_a_diverging_rule_is_never_the_best(quadratic, x):
     rules = [training.Rule("constant", 1e200), *RULES]
     loss = lambda xs: np.array([float(jnp.sum(x**2)) for x in xs])
     with np.errstate(all="ignore"):
-        trials = training.tune(quadratic, x, bx.rt_mlmc(2), rules, loss, checkpoints=(0, 2, 5))
+        trials = training.tune(quadratic, x, bx.rt_mlmc(2), rules, loss, checkpoints=(0, 2, 5), seeds=2)
     assert trials[0].loss == np.inf and all(np.isfinite(trial.loss) for trial in trials[1:])
     assert training.best(trials, ("constant",)) == training.Rule("constant", 0.05)
+    assert all(trial.loss == np.mean(trial.each) and len(set(trial.each)) == 2 for trial in trials[1:])
     assert training.checkpoints_of(100, 4) == (0, 6, 25, 56, 100)
+    tried = training.grid(16, paper=[1.0], constant=[0.1], adam=[0.01], parts=[8, 2, 1])
+    assert [rule.t0 for rule in tried if rule.kind == "paper"] == [2, 8, 16] and len(tried) == 5
 
 
 def test_scores_are_those_of_the_application_and_of_maml():

@@ -34,9 +34,17 @@ from bilevelax.sample_average import newton_solver, of_stack
 DATASETS = ("auto", "tinyimagenet", "omniglot", "synthetic")
 LAM = 2.0  # the paper's
 NORM = 10.0  # length of the features: kappa = 26 at lam = 2; the paper does not give it
+ALL_TASKS, SMALL_TASKS = 20, 4  # in a dataset, and at scale smoke
 TASKS = 4  # in the minibatch of an upper iteration
 IMAGES = 8  # in each draw of a hypergradient, and in each gradient of MAML and BSVRB; EpochSGD draws single images
 QUIET = "RT-MLMC, less noise"
+GRIDS: dict[
+    str, dict[str, list[Any]]
+] = {  # step rules that every method tries; the paper's has no scale, t0 = T / part
+    "smoke": {"paper": [1.0], "parts": [2, 1], "constant": [0.1], "adam": [0.01]},
+    "quick": {"paper": [1.0], "parts": [4, 1], "constant": [0.1], "adam": [0.003]},
+    "full": {"paper": [1.0], "parts": [8, 4, 2, 1], "constant": [0.03, 0.1, 0.3], "adam": [0.001, 0.003, 0.01]},
+}
 TERMS = 60  # N of the Neumann series with step 1/L (Algorithm 4): (1 - lam/L)^60 = 10 % is left out at curvature lam
 
 
@@ -66,7 +74,7 @@ def features(dataset: str, small: bool) -> tuple[np.ndarray, np.ndarray, str]:
     if dataset == "omniglot":
         arrays = meta_learning_arrays(load_omniglot("pca", dim=64))
         return arrays.train, arrays.test, "Omniglot, 64 principal components"
-    tasks, classes, images, d = (4, 3, 20, 6) if small else (20, 10, 100, 64)
+    tasks, classes, images, d = (SMALL_TASKS, 3, 20, 6) if small else (ALL_TASKS, 10, 100, 64)
     made = meta_learning.synthetic(tasks, classes, images, d, seed=0)
     held_out = images // 10
     return made[:, :, :-held_out], made[:, :, -held_out:], f"synthetic features, d = {d}"
@@ -187,48 +195,77 @@ def losses(problem: Problem, xs: Sequence[X], keys: Key, how: Adaptation) -> np.
     return np.asarray(jnp.stack(found), np.float64)
 
 
-def tuned(data: Data, method: Method, T: int, points: int, grids: dict[str, Sequence[float]]) -> list[training.Trial]:
-    """Every rule of the grid, by validation loss after the method's own adaptation."""
+def tuner(settings: dict[str, Any]) -> Callable[..., list[training.Trial]]:
+    """``trials(method, T)``: every step rule of the grid, by validation loss after the method's own adaptation.
 
-    def loss(xs: list[X]) -> np.ndarray:
-        keys = [seed_keys(1, training.ROLE_ADAPT)[0]] * len(xs)
-        return losses(data.validate, xs, keys, method.adaptation)
+    Each method is tuned once, on ``tuning_seeds`` seeds with all rules of ``grid``.
+    """
 
-    times = training.checkpoints_of(T, points)
-    return training.tune(data.fit, data.x1, method.estimator, training.grid(T, **grids), loss, checkpoints=times)
+    @functools.cache
+    def trials(method: Method, T: int) -> list[training.Trial]:
+        data = load(settings["dataset"], settings["small"])
+        key = seed_keys(1, training.ROLE_ADAPT)[0]
+        loss = lambda xs: losses(data.validate, xs, [key] * len(xs), method.adaptation)
+        rules = training.grid(T, **settings["grid"])
+        seeds = settings.get("tuning_seeds", 1)
+        times = training.checkpoints_of(T, settings["points"])
+        return training.tune(data.fit, data.x1, method.estimator, rules, loss, checkpoints=times, seeds=seeds)
+
+    return trials
 
 
 def tuning_rows(method: Method, trials: Sequence[training.Trial]) -> list[Row]:
+    """Mean validation losses of all rules, and those of each tuning seed."""
     columns = {"kind": "tuning", "method": method.name, "setting": method.setting}
-    return [{**columns, "rule": str(rule), "loss": loss if np.isfinite(loss) else "diverged"} for rule, loss in trials]
+    return [
+        {
+            **columns,
+            "rule": str(trial.rule),
+            "of": trial.rule.kind,
+            "loss": trial.loss if np.isfinite(trial.loss) else "diverged",
+            "losses": [training.finite(loss) for loss in trial.each],
+        }
+        for trial in trials
+    ]
 
 
 def curve_rows(
-    data: Data, method: Method, rule: training.Rule, *, seeds: int, checkpoints: tuple[int, ...], steps_of: str
+    data: Data,
+    method: Method,
+    trials: Sequence[training.Trial],
+    *,
+    seeds: int,
+    checkpoints: tuple[int, ...],
+    tuned_at: str | None = None,
 ) -> list[Row]:
-    """Test losses of a method: ``own`` after its own adaptation at every checkpoint, ``tight`` until y* at the end,
-    and ``whole`` after MAML's steps on all images.
-
-    ``steps_of`` is ``paper`` for the paper's step rule and ``other`` for the best constant or Adam.
-    """
-    columns = {"method": method.name, "setting": method.setting, "steps": steps_of, "rule": str(rule)}
+    """Test losses of a method with both kinds of steps: ``paper`` for the paper's rule and ``other`` for the best
+    constant or Adam. ``tuned_at`` is the setting whose trials they are, where it is another one."""
+    rules = both_rules(trials)
     rows: list[Row] = []
     for seed, key in enumerate(seed_keys(seeds, training.ROLE_ADAPT)):
-        curve = training.train(data.fit, data.x1, method.estimator, rule, seed=seed, checkpoints=checkpoints)
-        xs = training.unstack(curve.x)
-        own = losses(data.test, xs, [key] * len(xs), method.adaptation)
-        for j, t in enumerate(checkpoints):
-            calls = {name: int(a[j]) for name, a in curve.cost.asdict().items()}
-            rows.append({"kind": "curve", **columns, "seed": seed, "t": t, "own": _number(own[j]), **calls})
-        ends = {"tight": UNTIL_Y_STAR} | ({"whole": method.whole} if method.whole else {})
-        last = {name: _number(losses(data.test, xs[-1:], [key], how)[0]) for name, how in ends.items()}
-        rows.append({"kind": "end", **columns, "seed": seed, **last, "data": data.source})
+        for which, rule in rules.items():
+            curve = training.train(data.fit, data.x1, method.estimator, rule, seed=seed, checkpoints=checkpoints)
+            columns: Row = {"method": method.name, "setting": method.setting, "steps": which, "rule": str(rule)}
+            columns |= {"tuned_at": tuned_at or method.setting, "seed": seed}
+            rows += _rows_of(data, method, curve, columns, key, checkpoints)
     return rows
 
 
-def _number(value: float) -> float:
-    """Infinity where a run diverged is not JSON: the largest float32 stands for it."""
-    return float(value) if np.isfinite(value) else float(np.finfo(np.float32).max)
+def _rows_of(
+    data: Data, method: Method, curve: training.Curve, columns: Row, key: Key, checkpoints: tuple[int, ...]
+) -> list[Row]:
+    """``own``: test loss after own adaptation at every checkpoint. Of the last x: ``tight`` until y*, ``whole`` after
+    MAML's steps on all images, ``validation`` after own adaptation."""
+    xs = training.unstack(curve.x)
+    own = losses(data.test, xs, [key] * len(xs), method.adaptation)
+    rows: list[Row] = []
+    for j, t in enumerate(checkpoints):
+        calls = {name: int(a[j]) for name, a in curve.cost.asdict().items()}
+        rows.append({"kind": "curve", **columns, "t": t, "own": training.finite(own[j]), **calls})
+    ways = {"tight": (data.test, UNTIL_Y_STAR), "validation": (data.validate, method.adaptation)}
+    ways |= {"whole": (data.test, method.whole)} if method.whole else {}
+    last = {name: training.finite(losses(problem, xs[-1:], [key], how)[0]) for name, (problem, how) in ways.items()}
+    return [*rows, {"kind": "end", **columns, "t": checkpoints[-1], **last, "data": data.source}]
 
 
 def both_rules(trials: Sequence[training.Trial]) -> dict[str, training.Rule]:

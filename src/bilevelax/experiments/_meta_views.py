@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from bilevelax.experiments import _figures as figures
+from bilevelax.experiments import _meta as meta
 from bilevelax.experiments._items import Records, Table, tuning_table
-from bilevelax.experiments._meta import QUIET
-from bilevelax.experiments._statistics import Interval, mean, number
+from bilevelax.experiments._statistics import Interval, mean
+
+KINDS = {"paper": "the paper's steps", "other": "the best constant or Adam"}  # value of the column ``steps``: in words
+Which = Mapping[str, Any]  # columns that pick the rows of one method and setting
 
 
 def curve(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
@@ -22,59 +25,80 @@ def curve(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
     return t, np.array([[value[seed, time] for time in t] for seed in seeds])
 
 
-def ends(records: Records, column: str, **equal: Any) -> np.ndarray:
-    """Losses of the last iterate, one for each seed: ``own``, ``tight`` or ``whole`` adaptation."""
+def losses(records: Records, column: str, t: int | None = None, **equal: Any) -> np.ndarray:
+    """Losses of the last iterate (own adaptation: or of iteration t), one for each seed.
+
+    Columns: ``own``, ``tight`` and ``whole`` on the test, ``validation``.
+    """
     if column != "own":
         return np.asarray(records.values(column, kind="end", **equal))
-    return curve(records, **equal)[1][:, -1]
+    times, found = curve(records, **equal)
+    return found[:, -1 if t is None else times.index(t)]
 
 
 def settings_of(records: Records, method: str) -> list[str]:
-    return records.distinct("setting", kind="curve", method=method, steps="paper")
+    return records.distinct("setting", kind="curve", method=method)
 
 
-def difference(records: Records, column: str, one: dict[str, Any], other: dict[str, Any]) -> Interval:
-    """Loss of one minus loss of the other, paired by seed."""
-    return mean(ends(records, column, steps="paper", **one) - ends(records, column, steps="paper", **other))
+def difference(records: Records, column: str, one: Which, other: Which, t: int | None = None) -> dict[str, Interval]:
+    """Loss of one minus loss of the other, paired by seed, with both kinds of steps."""
+    gap = lambda steps: (
+        losses(records, column, t, steps=steps, **one) - losses(records, column, t, steps=steps, **other)
+    )
+    return {steps: mean(gap(steps)) for steps in KINDS}
 
 
-def spreads(records: Records, which: Iterable[dict[str, Any]]) -> str:
-    """How much the seeds differ in the loss of the last iterate, until y*."""
-    found = {
-        f"{one['method']} {one['setting']}": ends(records, "tight", **{"steps": "paper", **one}).std(ddof=1)
-        for one in which
-    }
-    return ", ".join(f"{name} {number(float(value))}" for name, value in found.items())
+def in_words(gaps: Mapping[str, Interval]) -> str:
+    """A number with each kind of steps."""
+    return ", ".join(f"{gaps[steps]} with {words}" for steps, words in KINDS.items())
+
+
+def below(gaps: Mapping[str, Interval], bound: float = 0.0) -> list[bool]:
+    """With each kind of steps: does the whole interval lie below?"""
+    return [gap.high < bound for gap in gaps.values()]
+
+
+def best_setting(records: Records, method: str, steps: str, among: list[str]) -> str:
+    """The one of least validation loss: the test chooses nothing."""
+    return min(among, key=lambda name: losses(records, "validation", method=method, setting=name, steps=steps).mean())
 
 
 def source(records: Records) -> str:
     return records.values("data", kind="end")[0]
 
 
-def draw_other(records: Records, panel: Any, method: str) -> None:
-    """The best constant or Adam variant, dashed."""
-    for row in records.where(kind="end", method=method, steps="other", seed=0):
-        t, losses = curve(records, method=method, setting=row["setting"], steps="other")
-        figures.band(panel, t, losses, method, f"{row['setting']}, {row['rule']}", linestyle="dashed")
+def draw(
+    records: Records,
+    panel: Any,
+    method: str,
+    steps: str,
+    label: Callable[[str], str] = str,
+    only: str | None = None,
+    **style: Any,
+) -> None:
+    """Curves with their bands of all settings of a method, from light to full, or of one of them."""
+    names = [name for name in settings_of(records, method) if only in (None, name)]
+    for i, setting in enumerate(names):
+        t, found = curve(records, method=method, setting=setting, steps=steps)
+        figures.band(panel, t, found, method, label(setting), color=figures.colour(method, i, len(names)), **style)
 
 
-def draw_quiet(records: Records, panel: Any) -> None:
-    """RT-MLMC with less noise, where it was run."""
-    for row in records.where(kind="end", method=QUIET, steps="paper", seed=0):
-        t, losses = curve(records, method=QUIET, setting=row["setting"], steps="paper")
-        figures.band(panel, t, losses, QUIET, f"{row['setting']}, less noise", linestyle="dashdot")
+def same_height(panels: Any) -> None:
+    """One range of losses for all."""
+    ends = np.array([panel.get_ylim() for panel in panels])
+    for panel in panels:
+        panel.set_ylim(ends[:, 0].min(), ends[:, 1].max())
 
 
 def ends_table(records: Records) -> Table:
     rows = []
     for row in records.where(kind="end", seed=0):
         which = {name: row[name] for name in ("method", "setting", "steps")}
-        t, losses = curve(records, **which)
-        calls = mean([r["grad_g"] / t[-1] for r in records.where(kind="curve", t=t[-1], **which)])
-        tight = mean(ends(records, "tight", **which))
-        whole = str(mean(ends(records, "whole", **which))) if "whole" in row else "-"
-        cells = (row["rule"], str(t[-1]), str(mean(losses[:, -1])), str(tight), whole, f"{calls.value:.0f}")
-        rows.append((row["method"], row["setting"], *cells))
+        calls = mean([r["grad_g"] / row["t"] for r in records.where(kind="curve", t=row["t"], **which)])
+        own, tight = (str(mean(losses(records, column, **which))) for column in ("own", "tight"))
+        whole = str(mean(losses(records, "whole", **which))) if "whole" in row else "-"
+        rule = row["rule"] + ("" if row["tuned_at"] == row["setting"] else f" (tuned at {row['tuned_at']})")
+        rows.append((row["method"], row["setting"], rule, str(row["t"]), own, tight, whole, f"{calls.value:.0f}"))
     columns = (
         "method",
         "",
@@ -95,4 +119,12 @@ def tuning(records: Records, *more: str) -> Table:
         where = {name: row[name] for name in ("method", "setting", *more)}
         further = "".join(f", {name} = {row[name]}" for name in more)
         which[f"{row['method']}, {row['setting']}{further}"] = where
-    return tuning_table(records, "loss", which)
+    table = tuning_table(records, "loss", which)
+    seeds = records.settings.get("tuning_seeds", 1)
+    title = f"Tuning: validation loss of every step rule, mean over {seeds} seed{'s' * (seeds != 1)} of their own"
+    return table._replace(title=title)
+
+
+def tasks_of(records: Records) -> int:
+    """Number of tasks."""
+    return meta.SMALL_TASKS if records.settings["small"] else meta.ALL_TASKS

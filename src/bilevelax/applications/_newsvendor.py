@@ -32,6 +32,12 @@ def oracle_cost(h: float, b: float, sigma: float = 1.0) -> float:
     return float((h + b) * sigma * norm.pdf(norm.ppf(b / (h + b))))
 
 
+def expected_loss(w: Any, mean: Any, h: float, b: float) -> jax.Array:
+    """E l(w, eta) for eta ~ N(mean, 1): (h + b) (z Phi(z) + phi(z)) - b z with z = w - mean."""
+    z = w - mean
+    return (h + b) * (z * norm.cdf(z) + norm.pdf(z)) - b * z
+
+
 def nonlinearity(name: str, owner: str, beta: float = SMOOTHING) -> Callable[[jax.Array], jax.Array]:
     """softplus(beta .)/beta and tanh are smooth; relu is outside the theory: its Hessian misses the kinks."""
     choices: dict[str, Callable[[jax.Array], jax.Array]] = {

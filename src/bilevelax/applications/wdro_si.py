@@ -55,9 +55,13 @@ class Market(NamedTuple):
     def contexts(self, key: Key, n: int) -> jax.Array:
         return random.uniform(key, (n, self.d), float, -self.scale, self.scale)
 
+    def means(self, contexts: jax.Array) -> jax.Array:
+        """The mean demand of each context."""
+        return 10 * jax.nn.sigmoid(jax.vmap(self.truth)(contexts))
+
     def demands(self, key: Key, contexts: jax.Array, m: int) -> jax.Array:
         """m demands for each context."""
-        means = 10 * jax.nn.sigmoid(jax.vmap(self.truth)(contexts))
+        means = self.means(contexts)
         return means[:, None] + random.normal(key, (len(contexts), m), means.dtype)
 
 

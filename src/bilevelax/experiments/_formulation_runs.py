@@ -4,130 +4,229 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bilevelax.experiments import _newsvendor_looks as looks
 from bilevelax.experiments import _newsvendors as newsvendors
 from bilevelax.experiments import _training as training
 from bilevelax.experiments._items import Row
 from bilevelax.experiments._trajectories import seed_keys
 
-TUNING_SEED = 999  # used for nothing else
+TUNING = 900  # the first seed of those that are used for nothing else
+CHECKPOINTS = (8, 4, 2, 1)  # of a run of the comparison: T / 8, T / 4, ...
+SOLVED = 0.9  # of the way to the least training cost: a step rule that gets there has trained the rule
+Lane = tuple[int, int, float, training.Rule]  # which start, m, lambda, steps
 
 
 class Study:
-    """The pieces of one run of this item, made once."""
+    """The pieces of one run of this item in d dimensions, made once.
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.settings = settings
-        self.d, self.T, self.most = settings["d"], settings["T"], max(settings["m"])
-        self.estimators = newsvendors.estimators(settings["K_compare"], settings["inner_rate"], settings["T_in"])
+    Run i of a method starts at the i-th x_1 of its seed, with the i-th lambda where the method has one: every method
+    has as many runs to choose from, and runs of equal number share start and draws.
+    """
+
+    def __init__(self, settings: dict[str, Any], d: int) -> None:
+        self.settings, self.d = settings, d
+        self.T, self.most = settings["T"], max(settings["m"])
+        self.prices: list[float] = [*settings["lam"], *settings["wide"]]
+        self.times = tuple(max(1, self.T // part) for part in CHECKPOINTS)
+        self.estimators = newsvendors.estimators(settings["K_compare"], settings["T_in"], d)
         self.trials = functools.cache(self._trials)
         self.season = functools.cache(self._season)
 
-    def widths(self, rule: str) -> tuple[int, ...]:
-        return tuple(self.settings["widths"]) if rule == "network" else ()
+    def widths(self, decision: str) -> tuple[int, ...]:
+        return tuple(self.settings["widths"]) if decision == "network" else ()
 
-    def _season(self, seed: int, rule: str) -> newsvendors.Season:
+    def _season(self, seed: int, decision: str) -> newsvendors.Season:
         s = self.settings
-        return newsvendors.season(seed, self.widths(rule), d=self.d, M=s["M"], m=self.most, points=s["test_points"])
+        made = functools.partial(newsvendors.season, seed, self.widths(decision), d=self.d, M=s["M"], m=self.most)
+        return made(points=s["test_points"], starts=len(self.prices))
 
-    def run(
-        self, name: str, rule: str, seed: int, lanes: Any, times: tuple[int, ...], estimator: Any, role: int
-    ) -> Any:
-        """x of all lanes at all times, in one stack, lanes first."""
-        season = self.season(seed, rule)
-        problem = dataclasses.replace(newsvendors.template(self.widths(rule), self.d, name == "WDRO"), data=season.book)
-        key = seed_keys(seed + 1, role)[seed]
-        gaps = training.gaps_of(times)
-        xs = newsvendors.run_lanes(problem, season.x1, key, newsvendors.lanes_of(lanes), gaps, estimator)
-        return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), xs)
+    def problem(self, name: str, decision: str, seed: int) -> Any:
+        template = newsvendors.template(self.widths(decision), self.d, name == "WDRO")
+        return dataclasses.replace(template, data=self.season(seed, decision).book)
 
-    def costs(self, xs: Any, pairs: Any, rule: str) -> np.ndarray:
-        return newsvendors.costs(xs, pairs, self.widths(rule), self.d)
+    def run(self, name: str, decision: str, seed: int, lanes: list[Lane], estimator: Any, role: int) -> Any:
+        """x of all lanes at all checkpoints, in one stack, lanes first.
 
-    @property
-    def prices(self) -> list[float]:
-        return [*self.settings["wide"], *self.settings["lam"]]
+        In parts of as many lanes as the paper's lambdas need, filled up: one program serves tuning and comparison.
+        """
+        n = len(self.settings["m"]) * len(self.settings["lam"])
+        season, problem = self.season(seed, decision), self.problem(name, decision, seed)
+        key, gaps = seed_keys(seed + 1, role)[seed], training.gaps_of(self.times)
+        parts = []
+        for start in range(0, len(lanes), n):
+            part = lanes[start : start + n]
+            full = newsvendors.lanes_of(season.starts, (part * n)[:n])
+            xs = newsvendors.run_lanes(problem, key, full, gaps, estimator)
+            parts.append(jax.tree.map(lambda a: a[: len(part)].reshape(-1, *a.shape[2:]), xs))  # noqa: B023
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
-    def _trials(self, name: str, rule: str) -> list[training.Trial]:
-        """Step rules on validation contexts, at the largest m and lambda = 1, on data of their own seed.
+    def costs(self, xs: Any, lanes: list[Lane], decision: str, seed: int) -> dict[str, list[list[float]]]:
+        """For each lane a list over the checkpoints."""
+        ms = jnp.asarray([m for _, m, _, _ in lanes for _ in self.times], jnp.int32)
+        found = looks.costs(xs, ms, self.season(seed, decision), self.widths(decision), self.d)
+        return {name: looks.listed(a, (len(lanes), len(self.times))) for name, a in found._asdict().items()}
 
-        As many lanes as the comparison has, so that one program serves both.
+    def _trials(self, name: str, decision: str) -> list[Trial]:
+        """Step rules at the largest m and lambda = 1, on seeds of their own.
+
+        By the least validation cost of a checkpoint, among the rules that train: those that end at SOLVED of the way
+        from the best constant order to the least possible training cost, in the mean over the seeds.
         """
         rules = training.grid(self.T, **self.settings["grid"])
-        n = len(self.settings["m"]) * (1 if name == "ERM" else len(self.prices))
-        found: list[training.Trial] = []
-        season = self.season(TUNING_SEED, rule)
-        for start in range(0, len(rules), n):
-            part = rules[start : start + n]
-            lanes = [(self.most, 1.0, r) for r in (part * n)[:n]]
-            xs = self.run(name, rule, TUNING_SEED, lanes, (self.T,), self.estimators[name], training.ROLE_TUNE)
-            losses = self.costs(xs, season.validation, rule)[: len(part)]
-            found += [training.Trial(r, float(v)) for r, v in zip(part, losses, strict=True)]
-        return found
+        lanes = [(0, self.most, 1.0, rule) for rule in rules]
+        each, fits = [], []
+        for seed in range(TUNING, TUNING + self.settings["tuning_seeds"]):
+            xs = self.run(name, decision, seed, lanes, self.estimators[name], training.ROLE_TUNE)
+            found = self.costs(xs, lanes, decision, seed)
+            limits = looks.bounds(self.season(seed, decision), self.most, decision == "affine")
+            each.append(np.min(found["validation"], axis=1))
+            fits.append(limits.fit(np.asarray(found["train"])[:, -1]))
+        return [Trial(*found) for found in zip(rules, np.transpose(each), np.mean(fits, axis=0), strict=True)]
 
-    def compare(self, name: str, rule: str, seeds: int) -> list[Row]:
+    def compare(self, name: str, decision: str, seeds: int) -> list[Row]:
         """Every m and lambda of one formulation, with the best of all step rules."""
-        trials = self.trials(name, rule)
-        chosen = training.best(trials, training.KINDS)
-        columns = {"method": name, "decision": rule}
-        rows: list[Row] = [
-            {"kind": "tuning", **columns, "rule": str(t.rule), "loss": t.loss if np.isfinite(t.loss) else "diverged"}
-            for t in trials
+        trials = self.trials(name, decision)
+        chosen = best(trials, training.KINDS)
+        columns: Row = {"d": self.d, "method": name, "decision": decision}
+        rows: list[Row] = tuning_rows(trials, columns)
+        lanes = [
+            (start, m, 1.0 if name == "ERM" else self.prices[start], chosen)
+            for part in (
+                [self.settings["lam"]] if decision == "affine" else [self.settings["lam"], self.settings["wide"]]
+            )
+            for m in self.settings["m"]
+            for start in map(self.prices.index, part)
         ]
-        prices = [1.0] if name == "ERM" else self.prices
-        pairs = [(m, lam) for m in self.settings["m"] for lam in prices]
-        lanes = [(m, lam, chosen) for m, lam in pairs]
         for seed in range(seeds):
-            season = self.season(seed, rule)
-            xs = self.run(name, rule, seed, lanes, (self.T,), self.estimators[name], training.ROLE_RUN)
-            validation, test = (self.costs(xs, part, rule) for part in (season.validation, season.test))
-            constant = newsvendors.best_constant(season.book, season.test)
-            for (m, lam), v, t in zip(pairs, validation, test, strict=True):
-                found = {"validation": _number(v), "test": _number(t), "constant": constant}
-                rows.append(
-                    {"kind": "compare", **columns, "seed": seed, "m": m, "lam": lam, "rule": str(chosen), **found}
-                )
+            xs = self.run(name, decision, seed, lanes, self.estimators[name], training.ROLE_RUN)
+            found = self.costs(xs, lanes, decision, seed)
+            for i, (start, m, _, _) in enumerate(lanes):
+                row = {"kind": "compare", **columns, "seed": seed, "m": m, "lam": self.prices[start]}
+                rows.append(row | {"rule": str(chosen), "t": list(self.times)} | {n: v[i] for n, v in found.items()})
+            if decision == "network" and name != "WDRO":
+                rows += self.adversary(xs, lanes, {**columns, "seed": seed})
         return rows
 
-    def moved(self, seeds: int) -> list[Row]:
-        """How far the adversary moves a context, at the last rules for every lambda and the largest m."""
-        chosen = training.best(self.trials("WDRO-SI", "network"), training.KINDS)
-        rows: list[Row] = []
-        for seed in range(seeds):
-            lanes = [(m, lam, chosen) for m in self.settings["m"] for lam in self.prices]  # as compare has: one program
-            xs = self.run("WDRO-SI", "network", seed, lanes, (self.T,), self.estimators["WDRO-SI"], training.ROLE_RUN)
-            first = self.settings["m"].index(self.most) * len(self.prices)
-            xs = jax.tree.map(lambda a: a[first : first + len(self.prices)], xs)  # noqa: B023 (used at once)
-            book = self.season(seed, "network").book
-            far = newsvendors.distances(xs, book, jnp.asarray(self.prices, float), self.widths("network"), self.d)
-            norm = float(jnp.linalg.norm(book.contexts, axis=1).mean())
-            for lam, distance in zip(self.prices, np.asarray(far, float), strict=True):
-                rows.append({"kind": "moved", "seed": seed, "lam": lam, "distance": _number(distance), "norm": norm})
-        return rows
+    def adversary(self, xs: Any, lanes: list[Lane], columns: Row) -> list[Row]:
+        """What the adversary of WDRO-SI does at the last rules of the largest m.
+
+        At those of ERM it has the lambda of the WDRO-SI run with the same start.
+        """
+        which = [i for i, (_, m, _, _) in enumerate(lanes) if m == self.most]
+        ends = len(self.times) * (np.asarray(which) + 1) - 1
+        prices = [self.prices[lanes[i][0]] for i in which]
+        found = self.moved(jax.tree.map(lambda a: a[ends], xs), prices, columns["seed"])
+        return [{"kind": "adversary", **columns, "lam": lam} | row for lam, row in zip(prices, found, strict=True)]
+
+    def moved(self, xs: Any, prices: list[float], seed: int) -> list[Row]:
+        """What the adversary of WDRO-SI does at each of the stacked network rules, trained on all demands."""
+        ms = jnp.full(len(prices), self.most, jnp.int32)
+        book, widths = self.season(seed, "network").book, self.widths("network")
+        found = looks.adversary(xs, jnp.asarray(prices, float), ms, book, widths, self.d)
+        lists = {name: looks.listed(a, (len(prices), 1)) for name, a in found._asdict().items()}
+        return [{name: values[i][0] for name, values in lists.items()} for i in range(len(prices))]
+
+    def bounds(self, seeds: int) -> list[Row]:
+        """What costs lie between, for each seed, m and class of rules."""
+        return [
+            {"kind": "bounds", "d": self.d, "seed": seed, "m": m, "decision": decision}
+            | looks.bounds(self.season(seed, "network"), m, decision == "affine")._asdict()
+            for seed in range(seeds)
+            for m in self.settings["m"]
+            for decision in ("network", "affine")
+        ]
 
     def by_K(self, name: str, K: int, seeds: int) -> list[Row]:
-        """Curves at the largest m: the paper's steps at lambda = 1 and the smallest one, and the best other steps."""
-        trials = self.trials("WDRO-SI", "network")
-        rules = {"paper": training.best(trials, ("paper",)), "other": training.best(trials, ("constant", "adam"))}
-        kinds = [("paper", 1.0), ("paper", min(self.prices)), ("other", 1.0)]
+        """Curves at the largest m: the paper's steps and the best others, at lambda = 1 and at a smaller one."""
+        trials = self.level_trials()
+        rules = {"paper": best(trials, ("paper",)), "other": best(trials, ("constant", "adam"))}
+        kinds = [(which, lam) for lam in (1.0, self.settings["lam_small"]) for which in rules]
+        lanes: list[Lane] = [(0, self.most, lam, rules[which]) for which, lam in kinds]
         times = training.checkpoints_of(self.T, self.settings["points"])
-        rows: list[Row] = []
-        estimator = newsvendors.by_levels(name, K)
+        xs = self.run_seasons(range(seeds), lanes, times, newsvendors.by_levels(name, K), training.ROLE_RUN)
+        first = name == "RT-MLMC" and self.settings["K"][0] == K
+        rows = tuning_rows(trials, {"method": "by K"}) if first else []
+        n = len(lanes) * len(times)
         for seed in range(seeds):
-            lanes = [(self.most, lam, rules[which]) for which, lam in kinds]
-            xs = self.run("WDRO-SI", "network", seed, lanes, times, estimator, training.ROLE_RUN)
-            test = self.costs(xs, self.season(seed, "network").test, "network").reshape(len(kinds), len(times))
-            for (which, lam), losses in zip(kinds, test, strict=True):
-                columns = {"kind": "curve", "method": name, "K": K, "seed": seed, "steps": which, "lam": lam}
-                columns |= {"rule": str(rules[which])}
-                rows += [{**columns, "t": t, "test": _number(v)} for t, v in zip(times, losses, strict=True)]
+            mine = jax.tree.map(lambda a: a[seed].reshape(n, *a.shape[3:]), xs)  # noqa: B023 (used at once)
+            rows += self.curve_rows(mine, lanes, times, {"kind": "curve", "method": name, "K": K, "seed": seed}, kinds)
         return rows
 
+    def curve_rows(
+        self, xs: Any, lanes: list[Lane], times: tuple[int, ...], columns: Row, kinds: list[tuple[str, float]]
+    ) -> list[Row]:
+        shape, seed = (len(lanes), len(times)), columns["seed"]
+        ms = jnp.full(len(lanes) * len(times), self.most, jnp.int32)
+        found = looks.costs(xs, ms, self.season(seed, "network"), self.widths("network"), self.d)
+        lists = {name: looks.listed(a, shape) for name, a in found._asdict().items()}
+        ends = self.moved(jax.tree.map(lambda a: a[len(times) - 1 :: len(times)], xs), [lam for _, lam in kinds], seed)
+        return [
+            {**columns, "steps": which, "lam": lam, "rule": str(lanes[i][3]), "t": list(times)}
+            | {name: v[i] for name, v in lists.items()}
+            | ends[i]
+            for i, (which, lam) in enumerate(kinds)
+        ]
 
-def _number(value: float) -> float:
-    return float(value) if np.isfinite(value) else float(np.finfo(np.float32).max)
+    def run_seasons(self, seeds: Any, lanes: list[Lane], times: tuple[int, ...], estimator: Any, role: int) -> Any:
+        """x of network rules for WDRO-SI, (seeds, lanes, times, ...)."""
+        seasons = [self.season(seed, "network") for seed in seeds]
+        keys = seed_keys(max(seeds) + 1, role)[jnp.asarray(list(seeds))]
+        return newsvendors.run_seasons(
+            newsvendors.template(self.widths("network"), self.d, False),
+            newsvendors.stack([season.book for season in seasons]),
+            keys,
+            newsvendors.stack([newsvendors.lanes_of(season.starts, lanes) for season in seasons]),
+            training.gaps_of(times),
+            estimator,
+        )
+
+    @functools.cache  # noqa: B019 (a study lives as long as its item)
+    def level_trials(self) -> list[Trial]:
+        """Step rules for all curves by K, as `_trials` but by the last x, with RT-MLMC at one K."""
+        rules = training.grid(self.T, **self.settings["grid"])
+        lanes: list[Lane] = [(0, self.most, 1.0, rule) for rule in rules]
+        seeds = range(TUNING, TUNING + self.settings["tuning_seeds"])
+        estimator = newsvendors.by_levels("RT-MLMC", self.settings["K_tune"])
+        xs = self.run_seasons(seeds, lanes, (self.T,), estimator, training.ROLE_TUNE)
+        ms = jnp.full(len(lanes), self.most, jnp.int32)
+        each, fits = [], []
+        for i, seed in enumerate(seeds):
+            season = self.season(seed, "network")
+            mine = jax.tree.map(lambda a: a[i, :, 0], xs)  # noqa: B023 (used at once)
+            found = looks.costs(mine, ms, season, self.widths("network"), self.d)
+            each.append(np.asarray(found.validation, float))
+            fits.append(looks.bounds(season, self.most, False).fit(np.asarray(found.train, float)))
+        return [Trial(*found) for found in zip(rules, np.transpose(each), np.mean(fits, axis=0), strict=True)]
+
+
+class Trial(NamedTuple):
+    """A step rule, its validation cost on each tuning seed, and how far it trains (1: all the way)."""
+
+    rule: training.Rule
+    each: np.ndarray
+    fit: float
+
+    @property
+    def loss(self) -> float:
+        return float(self.each.mean())
+
+
+def best(trials: list[Trial], kinds: tuple[str, ...]) -> training.Rule:
+    """The rule of these kinds that has the least validation cost of those that train; if none does, that trains most."""
+    of_kind = [trial for trial in trials if trial.rule.kind in kinds]
+    enough = min(SOLVED, max(trial.fit for trial in of_kind))
+    return min((trial for trial in of_kind if trial.fit >= enough), key=lambda trial: trial.loss).rule
+
+
+def tuning_rows(trials: list[Trial], columns: Row) -> list[Row]:
+    return [
+        {"kind": "tuning", **columns, "rule": str(t.rule), "loss": t.loss if np.isfinite(t.loss) else "diverged"}
+        | {"losses": [training.finite(loss) for loss in t.each], "fit": training.finite(t.fit)}
+        for t in trials
+    ]

@@ -1,105 +1,167 @@
-"""What Figure 3's records say: test costs with the lambda chosen on validation, and their tables."""
+"""What Figure 3's records say: runs chosen on validation, paired differences, and their tables."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilevelax.experiments._items import Records, Table, tuning_table
-from bilevelax.experiments._statistics import Interval, mean, number
+from bilevelax.experiments._items import Records, Row, Table, tuning_table
+from bilevelax.experiments._statistics import Interval, half_width, mean, number
 
 EASY = 5  # dimensions in which 50 contexts are enough to learn from
 FORMULATIONS = ("ERM", "WDRO", "WDRO-SI")
 COMPARED = (("ERM", "network"), ("WDRO", "network"), ("WDRO-SI", "network"), ("ERM", "affine"), ("WDRO-SI", "affine"))
+PAPER, WIDER = "paper's lambdas", "wider grid"
+FLAT = 0.05  # orders that vary by less over contexts, in units of the demand's noise, are a constant
 
 
-def curves(records: Records, **equal: Any) -> tuple[list[int], np.ndarray]:
-    """(iterations, test costs (seeds, iterations))."""
-    t = records.distinct("t", kind="curve", **equal)
-    return t, np.array(
-        [records.values("test", kind="curve", seed=seed, **equal) for seed in records.distinct("seed", kind="curve")]
-    )
+class Group(NamedTuple):
+    """Runs of one kind, of every seed: of ERM too as many as there are lambdas."""
+
+    records: Records
+    d: int
+    method: str
+    decision: str = "network"
+    m: int = 0  # 0: the largest
+
+    @property
+    def equal(self) -> Row:
+        m = self.m or max(self.records.settings["m"])
+        return {"d": self.d, "method": self.method, "decision": self.decision, "m": m}
+
+    def rows(self, grid: list[float]) -> list[list[Row]]:
+        """The rows of the runs of a grid, a list for each seed."""
+        rows = [row for row in self.records.where(kind="compare", **self.equal) if row["lam"] in grid]
+        return [[row for row in rows if row["seed"] == seed] for seed in sorted({row["seed"] for row in rows})]
+
+    def picks(self, grid: list[float], last: bool = False) -> list[tuple[Row, int]]:
+        """For each seed the run and checkpoint of least validation cost; ``last``: among the last checkpoints."""
+        found = []
+        for rows in self.rows(grid):
+            options = [(row, i) for row in rows for i in range(len(row["t"]))[-1 if last else 0 :]]
+            found.append(min(options, key=lambda pair: pair[0]["validation"][pair[1]]))
+        return found
+
+    def chosen(self, grid: list[float], column: str = "test", last: bool = False) -> np.ndarray:
+        """A column of what was picked, one value for each seed."""
+        return np.array([row[column][i] for row, i in self.picks(grid, last)])
+
+    def ends(self, grid: list[float], column: str = "test") -> np.ndarray:
+        """A column at the last checkpoint of every run, (seeds, runs)."""
+        return np.array([[row[column][-1] for row in rows] for rows in self.rows(grid)])
+
+    def bound(self, name: str) -> np.ndarray:
+        """A bound of these costs, one value for each seed."""
+        where = {name: self.equal[name] for name in ("d", "decision", "m")}
+        return np.array(self.records.values(name, kind="bounds", **where))
+
+    def fit(self, train: np.ndarray) -> np.ndarray:
+        """How much of the way from the best constant order to the least possible training cost was gone."""
+        most, least = self.bound("train_constant"), self.bound("train_floor")
+        shape = (-1, *[1] * (np.ndim(train) - 1))
+        return (most.reshape(shape) - train) / (most - least).reshape(shape)
+
+    def chosen_fit(self, grid: list[float]) -> Interval:
+        return mean(self.fit(self.chosen(grid, "train")))
+
+    def end_fit(self, grid: list[float]) -> Interval:
+        return mean(self.fit(self.ends(grid, "train")).mean(1))
 
 
-def chosen(
-    records: Records, method: str, decision: str, m: int, grid: list[float], kind: str = "compare"
-) -> np.ndarray:
-    """Test cost of each seed at the lambda of the grid that has the least validation cost; ERM has no lambda."""
-    rows = [
-        row
-        for row in records.where(kind=kind, method=method, decision=decision, m=m)
-        if method == "ERM" or row["lam"] in grid
-    ]
-    best = lambda seed: min((row for row in rows if row["seed"] == seed), key=lambda row: row["validation"])
-    return np.array([best(seed)["test"] for seed in sorted({row["seed"] for row in rows})])
+def gap(a: Group, b: Group, grid: list[float], last: bool = False) -> Interval:
+    """Test cost of a minus that of b, each as chosen on validation, paired by seed."""
+    return mean(a.chosen(grid, last=last) - b.chosen(grid, last=last))
 
 
-def unchosen(records: Records, method: str, m: int, grid: list[float], kind: str = "compare") -> np.ndarray:
-    """Mean test cost of each seed over all lambdas of the grid: what is left without a choice among runs."""
-    rows = [
-        row
-        for row in records.where(kind=kind, method=method, decision="network", m=m)
-        if method == "ERM" or row["lam"] in grid
-    ]
-    return np.array([np.mean([row["test"] for row in rows if row["seed"] == s]) for s in records.distinct("seed")])
+def run_by_run(a: Group, b: Group, grid: list[float]) -> Interval:
+    """The same at the last checkpoint without any choice: runs of equal start, in the mean over a grid."""
+    return mean((a.ends(grid) - b.ends(grid)).mean(1))
 
 
-def constants(records: Records) -> np.ndarray:
-    """Test cost of the best constant order, one for each seed."""
-    m = max(records.settings["m"])
-    return np.asarray(records.values("constant", kind="compare", method="ERM", decision="network", m=m))
+def curves(records: Records, column: str = "test", **equal: Any) -> tuple[list[int], np.ndarray]:
+    """(iterations, a column (seeds, iterations))."""
+    rows = records.where(kind="curve", **equal)
+    return rows[0]["t"], np.array([row[column] for row in rows])
 
 
 def grids(records: Records) -> dict[str, list[float]]:
     printed = records.settings["lam"]
-    return {"paper's lambdas": printed, "wider grid": [*records.settings["wide"], *printed]}
+    return {PAPER: printed, WIDER: [*records.settings["wide"], *printed]}
 
 
-def distance(records: Records, lam: float) -> Interval:
-    return mean(records.values("distance", kind="moved", lam=lam))
+def dimensions(records: Records) -> list[int]:
+    """The paper's dimension, then the small one."""
+    return records.distinct("d", kind="compare")
 
 
-def by_m_table(records: Records) -> Table:
+def at_adversary(records: Records, d: int, method: str, lam: float, column: str) -> np.ndarray:
+    """A column of what the adversary of WDRO-SI does at the last rule of the run with this lambda, for each seed."""
+    return np.array(
+        [v[-1] for v in records.values(column, kind="adversary", d=d, method=method, decision="network", lam=lam)]
+    )
+
+
+def within_seeds(values: np.ndarray) -> list[Interval]:
+    """Means of the columns of (seeds, columns), with intervals that leave out what the seeds' markets differ by.
+
+    Each seed's own mean is replaced by that of all seeds, and the width corrected for the columns
+    (Cousineau 2005 and Morey 2008, Tutorials in Quantitative Methods for Psychology).
+    """
+    n = values.shape[1]
+    levelled = values - values.mean(1, keepdims=True) + values.mean()
+    half = half_width(levelled) * np.sqrt(n / max(n - 1, 1))
+    return [Interval(float(v), float(v - h), float(v + h)) for v, h in zip(values.mean(0), half, strict=True)]
+
+
+def share_flat(records: Records, d: int, method: str) -> float:
+    """The share of runs of network rules that end as a constant."""
+    rows = records.where(kind="compare", d=d, method=method, decision="network")
+    return float(np.mean([row["spread"][-1] < FLAT for row in rows]))
+
+
+def by_m_table(records: Records, d: int) -> Table:
+    """Test costs of what was chosen on validation."""
+    ms = records.settings["m"]
     rows = []
     for method, decision in COMPARED:
         for label, grid in grids(records).items():
-            if method != "ERM" or label == "paper's lambdas":
-                cells = (str(mean(chosen(records, method, decision, m, grid))) for m in records.settings["m"])
-                rows.append((method, decision, "-" if method == "ERM" else label, *cells))
-    columns = ("method", "rule", "lambda", *(f"m = {m}" for m in records.settings["m"]))
-    return Table("Test cost, lambda chosen on validation", columns, rows)
+            cells = (str(mean(Group(records, d, method, decision, m).chosen(grid))) for m in ms)
+            rows.append((method, decision, f"{len(grid)} starts" if method == "ERM" else label, *cells))
+    constant = (str(mean(Group(records, d, "ERM", m=m).bound("constant"))) for m in ms)
+    rows.append(("best constant order", "-", "-", *constant))
+    columns = ("method", "rule", "runs to choose from", *(f"m = {m}" for m in ms))
+    return Table(f"Test cost in R^{d}, run and stopping time chosen on validation", columns, rows)
 
 
-def lambda_table(records: Records) -> Table:
-    """Mean test cost by lambda at the largest m."""
-    lams, m = [*records.settings["wide"], *records.settings["lam"]], max(records.settings["m"])
+def end_table(records: Records, d: int) -> Table:
+    """Where training ends without a choice, at the largest m."""
     rows = []
     for method, decision in COMPARED:
-        found = {
-            lam: records.values("test", kind="compare", method=method, decision=decision, m=m, lam=lam) for lam in lams
-        }
-        rows.append((method, decision, *(str(mean(v)) if v and np.max(v) < 1e6 else "-" for v in found.values())))
-    far = (number(distance(records, lam).value) for lam in lams)
-    rows.append(("distance to which the adversary of WDRO-SI moves a context", "network", *far))
-    return Table(f"Test cost by lambda, m = {m}", ("method", "rule", *(f"{lam:g}" for lam in lams)), rows)
+        group, grid = Group(records, d, method, decision), grids(records)[WIDER]
+        tests, fits = group.ends(grid), group.fit(group.ends(grid, "train"))
+        lams = [row["lam"] for row in group.rows(grid)[0]]
+        cells = {lam: f"{tests[:, i].mean():.4g} ({fits[:, i].mean():.0%})" for i, lam in enumerate(lams)}
+        rows.append((method, decision, *(cells[lam] for lam in sorted(lams))))
+    lams = sorted(grids(records)[WIDER])
+    look = lambda column, fold: (number(float(fold(at_adversary(records, d, "WDRO-SI", lam, column)))) for lam in lams)
+    rows.append(("distance to which the adversary moves a context", "network", *look("distance", np.mean)))
+    rows.append(("least curvature of E g in u over contexts and seeds", "network", *look("least", np.min)))
+    title = (
+        f"At the end of training in R^{d}, m = {max(records.settings['m'])}, by lambda (of ERM: the run with the same "
+        "start): mean test cost, and how much of the way from the best constant order to the least possible training "
+        "cost was gone. Below: the adversary of WDRO-SI at these rules; E g is not convex where its curvature is "
+        "negative, and its steps assume 0.5 to 2"
+    )
+    return Table(title, ("method", "rule", *(f"{lam:g}" for lam in lams)), rows)
 
 
-def easy_table(records: Records) -> Table:
-    """The comparison in few dimensions."""
-    rows = []
-    for method in FORMULATIONS:
-        for label, grid in grids(records).items():
-            if method != "ERM" or label == "paper's lambdas":
-                costs = [chosen(records, method, "network", m, grid, "easy compare") for m in records.settings["m"]]
-                rows.append((method, "-" if method == "ERM" else label, *(str(mean(cost)) for cost in costs)))
-    constant = mean(records.values("constant", kind="easy compare", method="ERM", m=max(records.settings["m"])))
-    rows.append(("best constant order", "-", *(str(constant) for _ in records.settings["m"])))
-    columns = ("method", "lambda", *(f"m = {m}" for m in records.settings["m"]))
-    return Table(f"Test cost with contexts in R^{min(EASY, records.settings['d'])}, all else equal", columns, rows)
-
-
-def tuning(records: Records) -> Table:
+def tuning(records: Records) -> list[Table]:
     """Validation costs of all step rules."""
-    which = {f"{method}, {decision}": {"method": method, "decision": decision} for method, decision in COMPARED}
-    return tuning_table(records, "cost", which)
+    which = {
+        f"{method}, {decision}, R^{d}": {"d": d, "method": method, "decision": decision}
+        for d in dimensions(records)
+        for method, decision in COMPARED
+    }
+    which |= {f"{method} by K": {"method": method, "d": None} for method in ("DL-SGD", "RT-MLMC")}
+    return [tuning_table(records, "cost", which)]

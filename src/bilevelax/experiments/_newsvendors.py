@@ -1,11 +1,13 @@
-"""WDRO-SI of the experiments: one program for every lambda, number of demands, seed and step rule.
+"""WDRO-SI of the experiments: one program for every lambda, number of demands, start and step rule.
 
 The adversary's variable is u = 2 lambda (y - xi), in which its problem has the same scale whatever lambda is:
 
     g(x, u) = -2 lambda E l_beta(pi_x(xi + u / (2 lambda)), eta) + |u|^2 / 2,
     f(x, u) = l_beta(pi_x(xi + u / (2 lambda)), eta) - |u|^2 / (4 lambda).
 
-So mu_g and L_g1 need not know lambda, which is data. ERM leaves u at 0; the adversary of WDRO sees the demand.
+So mu_g and L_g1 need not know lambda, which is data. ERM leaves u at 0; the adversary of WDRO sees the demand. A rule
+divides contexts by their standard deviation before its first layer: the adversary still moves, and pays for, the
+contexts themselves.
 """
 
 from __future__ import annotations
@@ -18,11 +20,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax import lax, random
+from jax import random
 
-from bilevelax.applications._newsvendor import SMOOTHING, loss, network, nonlinearity, smooth_loss
+from bilevelax.applications._newsvendor import SMOOTHING, network, nonlinearity, smooth_loss
 from bilevelax.applications.wdro_si import TRUTH, Market
 from bilevelax.estimate import Estimator
 from bilevelax.estimators.dl_sgd import dl_sgd
@@ -35,8 +36,8 @@ from bilevelax.problem import Key, Problem, X
 
 H, B = 1.0, 3.0  # holding and backlog cost; the paper gives neither
 SCALE = 15.0  # contexts are uniform on [-15, 15]^d
+DEVIATION = SCALE / 3**0.5  # of each coordinate
 MU, L = 0.5, 2.0  # of g in u, as long as the loss bends by less than lambda
-ADVERSARY = 100  # steps to its best answer, where it is measured
 CONTEXTS, DEMANDS = 4, 4  # in the minibatch of an upper iteration; demands of each in a draw of the gradient
 
 
@@ -61,17 +62,32 @@ class Context(NamedTuple):
 @functools.cache
 def static_part(widths: tuple[int, ...], d: int) -> Any:
     """What the rules of one shape share; their arrays are x."""
-    return eqx.partition(first_rule(widths, d, random.key(0)), eqx.is_inexact_array)[1]
+    return eqx.partition(new_rule(widths, d, random.key(0)), eqx.is_inexact_array)[1]
 
 
-def first_rule(widths: tuple[int, ...], d: int, key: Key) -> Any:
-    return network(d, widths, nonlinearity("softplus", "fig3", SMOOTHING), key, "fig3")
+def new_rule(widths: tuple[int, ...], d: int, key: Key) -> Any:
+    """pi_x before training, without hidden widths an affine rule."""
+    layers = network(d, widths, nonlinearity("softplus", "fig3", SMOOTHING), key, "fig3").layers
+    return eqx.nn.Sequential([eqx.nn.Lambda(lambda xi: xi / DEVIATION), *layers])
+
+
+def first_x(widths: tuple[int, ...], d: int, book: Book, key: Key) -> X:
+    """x_1: a new rule whose last bias is the best constant order for the stored demands."""
+    rule = new_rule(widths, d, key)
+    order = jnp.quantile(book.demands, B / (H + B))
+    rule = eqx.tree_at(lambda rule: rule.layers[-1].bias, rule, replace_fn=lambda bias: jnp.full_like(bias, order))
+    return eqx.partition(rule, eqx.is_inexact_array)[0]
+
+
+def order_of(widths: tuple[int, ...], d: int) -> Any:
+    """``order(x, xi)``."""
+    return lambda x, xi: eqx.combine(x, static_part(widths, d))(xi)
 
 
 @functools.cache
 def template(widths: tuple[int, ...], d: int, adversary_sees: bool) -> Problem:
-    """The problem without its data. Rules without hidden layers are affine."""
-    order = lambda x, xi: eqx.combine(x, static_part(widths, d))(xi)
+    """The problem without its data."""
+    order = order_of(widths, d)
     cost = lambda x, u, eta, xi: smooth_loss(order(x, xi.value + u / (2 * xi.lam)), eta, H, B, SMOOTHING)
 
     def demand(key: Key, row: Any, data: Book) -> jax.Array:
@@ -94,109 +110,91 @@ def template(widths: tuple[int, ...], d: int, adversary_sees: bool) -> Problem:
 
 
 class Season(NamedTuple):
-    """What a seed stands for: stored data, data for tuning, and the test's contexts with their demands."""
+    """What a seed stands for: stored data, first iterates, data for tuning, and the test's contexts."""
 
-    x1: X
+    starts: X  # stacked: a method's runs to choose from start apart
     book: Book
     validation: tuple[jax.Array, jax.Array]  # contexts (n, d), demands (n, k)
-    test: tuple[jax.Array, jax.Array]
+    test: tuple[jax.Array, jax.Array]  # contexts (n, d), mean demands (n,)
 
 
-def season(seed: int, widths: tuple[int, ...], *, d: int, M: int, m: int, points: int) -> Season:
+def season(seed: int, widths: tuple[int, ...], *, d: int, M: int, m: int, points: int, starts: int) -> Season:
     """Data as in the paper's appendix, the network behind demand drawn anew for each seed."""
     keys = [random.fold_in(random.key(seed), i) for i in range(8)]
     market = Market(network(d, TRUTH, jax.nn.relu, keys[0], "fig3"), d, SCALE, H, B)
     contexts, held_out, fresh = (market.contexts(key, n) for key, n in zip(keys[1:4], (M, M, points), strict=True))
     demands, checks = market.demands(keys[4], contexts, m), market.demands(keys[5], held_out, m)
-    x1 = eqx.partition(first_rule(widths, d, keys[7]), eqx.is_inexact_array)[0]
     book = Book(contexts, demands, jnp.asarray(m, jnp.int32), jnp.ones((), float))
-    return Season(x1, book, (held_out, checks), (fresh, market.demands(keys[6], fresh, 1)))
+    first = [first_x(widths, d, book, random.fold_in(keys[7], i)) for i in range(starts)]
+    return Season(stack(first), book, (held_out, checks), (fresh, market.means(fresh)))
 
 
-def estimators(K: int, inner_rate: float, T_in: int) -> dict[str, Estimator]:
+def stack(trees: Any) -> Any:
+    """One tree of stacked leaves from a list of trees."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def estimators(K: int, T_in: int, d: int) -> dict[str, Estimator]:
     """The three formulations, with as many pairs of a context and a demand in an iteration.
 
-    Danskin's gradient for all: f has no slope in u at the adversary's best answer.
+    Danskin's gradient for all: f has no slope in u at the adversary's best answer. At equal keys ERM and WDRO-SI draw
+    the same pairs. The inner Adam of WDRO can bring u to a norm of T_in / 10. The contexts of an iteration share the
+    level of RT-MLMC, which vectorises them: more noise for less time.
     """
-    adam = optax.adam(optax.linear_schedule(inner_rate, 0.0, T_in))
+    adam = optax.adam(optax.linear_schedule(0.2 / d**0.5, 0.0, T_in))
     single = {
         "ERM": dl_sgd(1, lower=frozen(), inverse=none()),
         "WDRO": dl_sgd(1, lower=optax_steps(adam, T_in), inverse=none()),
         "WDRO-SI": rt_mlmc(K, inverse=none()),
     }
-    return {name: minibatch(one, CONTEXTS * DEMANDS) for name, one in single.items()}
+    return {name: minibatch(one, CONTEXTS * DEMANDS, mode="shared") for name, one in single.items()}
 
 
 def by_levels(name: str, K: int) -> Estimator:
     """DL-SGD or RT-MLMC for WDRO-SI, with fewer contexts and more demands of each."""
     factory = {"DL-SGD": dl_sgd, "RT-MLMC": rt_mlmc}[name]
-    return minibatch(factory(K, inverse=none(), batch=DEMANDS), CONTEXTS)
+    return minibatch(factory(K, inverse=none(), batch=DEMANDS), CONTEXTS, mode="shared")
 
 
 class Lanes(NamedTuple):
     """What differs between runs of one program."""
 
+    x1: X
     m: jax.Array
     lam: jax.Array
     rule: training.Numbers
 
 
-def lanes_of(settings: list[tuple[int, float, training.Rule]]) -> Lanes:
-    rules = [rule.numbers() for _, _, rule in settings]
-    m = jnp.asarray([m for m, _, _ in settings], jnp.int32)
-    lam = jnp.asarray([lam for _, lam, _ in settings], float)
-    return Lanes(m, lam, jax.tree.map(lambda *leaves: jnp.stack(leaves), *rules))
+def lanes_of(starts: X, settings: list[tuple[int, int, float, training.Rule]]) -> Lanes:
+    """Stacked lanes from (which of the starts, m, lambda, steps)."""
+    which, m, lam, rules = zip(*settings, strict=True)
+    return Lanes(
+        jax.tree.map(lambda a: a[jnp.asarray(which)], starts),
+        jnp.asarray(m, jnp.int32),
+        jnp.asarray(lam, float),
+        stack([rule.numbers() for rule in rules]),
+    )
 
 
-@partial(jax.jit, static_argnames="estimator")
-def run_lanes(problem: Problem, x1: X, key: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
-    """x at each checkpoint, (lanes, checkpoints, ...). All lanes share their draws, so also the random levels."""
-
+def _run_lanes(problem: Problem, key: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
     def one(lane: Lanes) -> X:
         book = problem.data._replace(m=lane.m, lam=lane.lam)
-        return training.run(dataclasses.replace(problem, data=book), x1, key, lane.rule, gaps, estimator).x
+        return training.run(dataclasses.replace(problem, data=book), lane.x1, key, lane.rule, gaps, estimator).x
 
     return jax.vmap(one)(lanes)
 
 
-@partial(jax.jit, static_argnames=("widths", "d"))
-def _costs(xs: X, contexts: jax.Array, demands: jax.Array, widths: tuple[int, ...], d: int) -> jax.Array:
-    def one(x: X) -> jax.Array:
-        orders = jax.vmap(eqx.combine(x, static_part(widths, d)))(contexts)
-        cost = loss(orders[:, None], demands, H, B).mean()
-        return jnp.where(jnp.all(jnp.isfinite(orders)), cost, jnp.inf)
-
-    return lax.map(one, xs)
+@partial(jax.jit, static_argnames="estimator")
+def run_lanes(problem: Problem, key: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
+    """x at each checkpoint, (lanes, checkpoints, ...). All lanes share their draws, so also the random levels."""
+    return _run_lanes(problem, key, lanes, gaps, estimator)
 
 
-def costs(xs: X, pairs: tuple[jax.Array, jax.Array], widths: tuple[int, ...], d: int) -> np.ndarray:
-    """Mean unsmoothed loss of each of the stacked rules on stored contexts and demands."""
-    return np.asarray(_costs(xs, *pairs, widths=widths, d=d), np.float64)
+@partial(jax.jit, static_argnames="estimator")
+def run_seasons(problem: Problem, books: Book, keys: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
+    """`run_lanes` for stacked seeds, (seeds, lanes, checkpoints, ...); random levels wait for the longest seed's."""
 
+    def one(book: Book, key: Key, lanes: Lanes) -> X:
+        return _run_lanes(dataclasses.replace(problem, data=book), key, lanes, gaps, estimator)
 
-@partial(jax.jit, static_argnames=("widths", "d"))
-def distances(xs: X, book: Book, lams: jax.Array, widths: tuple[int, ...], d: int) -> jax.Array:
-    """How far the adversary of WDRO-SI moves a context, |y* - xi| = |u*| / (2 lambda), mean over those stored.
-
-    u* by ADVERSARY gradient steps of 1/L on all demands, for each of the stacked rules with its lambda.
-    """
-    problem = template(widths, d, False)
-
-    def one(pair: tuple[X, jax.Array]) -> jax.Array:
-        x, lam = pair
-
-        def moved(row: jax.Array) -> jax.Array:
-            xi = Context(row, book.contexts[row], lam, book.demands[row, 0])
-            slope = jax.vmap(lambda u, eta: problem.grad_g(x, u, eta, xi), in_axes=(None, 0))
-            descend = lambda _, u: u - slope(u, book.demands[row]).mean(0) / L
-            return jnp.linalg.norm(lax.fori_loop(0, ADVERSARY, descend, jnp.zeros(d, xi.value.dtype))) / (2 * lam)
-
-        return lax.map(moved, jnp.arange(len(book.contexts))).mean()
-
-    return lax.map(one, (xs, lams))
-
-
-def best_constant(book: Book, test: tuple[jax.Array, jax.Array]) -> float:
-    """Test cost of the best order that ignores the context: a quantile of all stored demands."""
-    order = jnp.quantile(book.demands, B / (H + B))
-    return float(loss(order, test[1], H, B).mean())
+    return jax.vmap(one)(books, keys, lanes)

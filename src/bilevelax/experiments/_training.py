@@ -123,10 +123,17 @@ def best(trials: Sequence[Trial], kinds: Sequence[str]) -> Rule:
     return min((trial for trial in trials if trial.rule.kind in kinds), key=lambda trial: trial.loss).rule
 
 
-def grid(T: int, paper: Sequence[float], constant: Sequence[float], adam: Sequence[float]) -> list[Rule]:
-    """The paper's rule with t0 = T/4 and T, a constant step, and Adam, each with these scales."""
+def grid(
+    T: int, paper: Sequence[float], constant: Sequence[float], adam: Sequence[float], parts: Sequence[int] = (4, 1)
+) -> list[Rule]:
+    """The paper's rule with t0 = T / part for each of ``parts``, a constant step, and Adam, each with these scales."""
     return [
-        *(Rule("paper", scale, t0) for t0 in (max(1, T // 4), T) for scale in paper),
+        *(Rule("paper", scale, max(1, T // part)) for part in parts for scale in paper),
         *(Rule("constant", scale) for scale in constant),
         *(Rule("adam", scale) for scale in adam),
     ]
+
+
+def finite(value: float) -> float:
+    """Infinity where a run diverged is not JSON: the largest float32 stands for it."""
+    return float(value) if np.isfinite(value) else float(np.finfo(np.float32).max)

@@ -1,0 +1,133 @@
+"""What is measured at the rules of Figure 3: costs, whether they were trained, and what the adversary can do there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from bilevelax.applications._newsvendor import SMOOTHING, expected_loss, loss, smooth_loss
+from bilevelax.curvature import extreme_eigenvalues
+from bilevelax.experiments._newsvendors import DEVIATION, B, Book, H, L, Season, order_of
+from bilevelax.problem import X
+
+ADVERSARY = 60  # gradient steps to its best answer
+LANCZOS = 12  # steps to the extreme eigenvalues
+
+smooth = partial(smooth_loss, h=H, b=B, beta=SMOOTHING)
+
+
+class Costs(NamedTuple):
+    """Of each of the stacked rules, with the loss unsmoothed."""
+
+    validation: jax.Array  # on the demands of as many contexts, which no run has seen
+    test: jax.Array  # on fresh contexts, in the mean over demand (closed form)
+    train: jax.Array  # on the stored demands that count
+    spread: jax.Array  # standard deviation of the orders over the test's contexts: 0 for a constant
+
+
+def counted(book: Book, m: jax.Array) -> jax.Array:
+    """Weights of stored demands: 1/m for the first m of a context, 0 for the others."""
+    return (jnp.arange(book.demands.shape[1]) < m) / m
+
+
+@partial(jax.jit, static_argnames=("widths", "d"))
+def costs(xs: X, ms: jax.Array, season: Season, widths: tuple[int, ...], d: int) -> Costs:
+    """All costs of each of the stacked rules, which were trained on the first m demands of each context."""
+    orders = jax.vmap(order_of(widths, d), in_axes=(None, 0))
+
+    def one(pair: tuple[X, jax.Array]) -> Costs:
+        x, m = pair
+        held_out, demands = season.validation
+        contexts, means = season.test
+        fresh, stored = orders(x, contexts), orders(x, season.book.contexts)
+        found = Costs(
+            loss(orders(x, held_out)[:, None], demands, H, B).mean(),
+            expected_loss(fresh, means, H, B).mean(),
+            (loss(stored[:, None], season.book.demands, H, B) @ counted(season.book, m)).mean(),
+            fresh.std(),
+        )
+        return jax.tree.map(lambda a: jnp.where(jnp.isfinite(a), a, jnp.inf), found)
+
+    return lax.map(one, (xs, ms))
+
+
+class Bounds(NamedTuple):
+    """What the costs of one season lie between."""
+
+    constant: float  # test cost of the best constant order for the stored demands
+    train_constant: float  # least training cost of a constant order
+    train_floor: float  # least training cost of the class of rules
+
+    def fit(self, train: np.ndarray) -> np.ndarray:
+        """How much of the way from the best constant order to the least possible training cost was gone."""
+        return (self.train_constant - train) / (self.train_constant - self.train_floor)
+
+
+def bounds(season: Season, m: int, affine: bool) -> Bounds:
+    """A class that can order at will in every stored context has the floor of no class."""
+    contexts, demands = np.asarray(season.book.contexts, float), np.asarray(season.book.demands[:, :m], float)
+    least = lambda demands: np.quantile(demands, B / (H + B), axis=-1, keepdims=True, method="inverted_cdf")
+    cost = lambda orders: float(loss(orders, demands, H, B).mean())
+    order = least(demands.ravel())
+    interpolates = not affine or len(contexts) <= contexts.shape[1] + 1
+    floor = cost(least(demands)) if interpolates else affine_floor(contexts / DEVIATION, demands)
+    return Bounds(float(expected_loss(order, np.asarray(season.test[1]), H, B).mean()), cost(order), floor)
+
+
+def affine_floor(contexts: np.ndarray, demands: np.ndarray) -> float:
+    """The least mean loss of affine orders: quantile regression, a linear program in the order's coefficients and
+    the parts of each demand above and below it."""
+    from scipy import optimize, sparse
+
+    (M, m), n = demands.shape, demands.size
+    design = np.repeat(np.concatenate([np.ones((M, 1)), contexts], axis=1), m, axis=0)
+    equal = sparse.hstack([sparse.csr_array(design), sparse.eye_array(n), -sparse.eye_array(n)], format="csr")
+    price = np.concatenate([np.zeros(design.shape[1]), np.full(n, B / n), np.full(n, H / n)])
+    sides = [(None, None)] * design.shape[1] + [(0, None)] * (2 * n)
+    return float(optimize.linprog(price, A_eq=equal, b_eq=demands.ravel(), bounds=sides, method="highs").fun)
+
+
+class Adversary(NamedTuple):
+    """What the adversary of WDRO-SI does at each of the stacked rules, over the stored contexts."""
+
+    distance: jax.Array  # mean of |y* - xi| = |u*| / (2 lambda)
+    least: jax.Array  # least eigenvalue of the Hessian of E g in u, at xi and at y*: convex there if positive
+    most: jax.Array  # the largest one
+
+
+@partial(jax.jit, static_argnames=("widths", "d"))
+def adversary(xs: X, lams: jax.Array, ms: jax.Array, book: Book, widths: tuple[int, ...], d: int) -> Adversary:
+    """u* by gradient steps of 1/L on all demands that count, for each of the stacked rules with its lambda and m."""
+    order = order_of(widths, d)
+    direction = random.normal(random.key(0), (d,), book.contexts.dtype)
+
+    def one(lane: tuple[X, jax.Array, jax.Array]) -> Adversary:
+        x, lam, m = lane
+        weights = counted(book, m)
+
+        def at(xi: jax.Array, demands: jax.Array) -> tuple[jax.Array, jax.Array]:
+            cost = lambda u: smooth(order(x, xi + u / (2 * lam)), demands) @ weights
+            slope = jax.grad(lambda u: -2 * lam * cost(u) + u @ u / 2)
+            u = lax.fori_loop(0, ADVERSARY, lambda _, u: u - slope(u) / L, jnp.zeros_like(xi))
+            ends = [
+                extreme_eigenvalues(lambda r: jax.jvp(slope, (point,), (r,))[1], direction, LANCZOS)  # noqa: B023
+                for point in (jnp.zeros_like(u), u)
+            ]
+            return jnp.linalg.norm(u) / (2 * lam), jnp.stack(ends)
+
+        distance, ends = jax.vmap(at)(book.contexts, book.demands)
+        return Adversary(distance.mean(), ends.min(), ends.max())
+
+    return lax.map(one, (xs, lams, ms))
+
+
+def listed(values: Any, shape: tuple[int, int]) -> list[list[float]]:
+    """A list of numbers, to six digits, for each lane; the largest float32 where a run diverged."""
+    most = float(np.finfo(np.float32).max)
+    table = np.nan_to_num(np.asarray(values, np.float64).reshape(shape), nan=most, posinf=most)
+    return [[float(f"{value:.6g}") for value in row] for row in table]

@@ -14,6 +14,7 @@ from bilevelax.applications import _formulations
 from bilevelax.applications._softmax import adapted_scores
 from bilevelax.estimators.maml import adapt
 from bilevelax.experiments import _meta as meta
+from bilevelax.experiments import _newsvendor_looks as looks
 from bilevelax.experiments import _newsvendors as newsvendors
 from bilevelax.experiments import _training as training
 from bilevelax.experiments import catalogue
@@ -93,7 +94,7 @@ WIDTHS, D = (4,), 3
 
 @pytest.fixture(scope="module")
 def season():
-    return newsvendors.season(0, WIDTHS, d=D, M=4, m=5, points=10)
+    return newsvendors.season(0, WIDTHS, d=D, M=4, m=5, points=10, starts=2)
 
 
 def test_the_variable_u_leaves_the_newsvendor_as_it_is(season):
@@ -101,31 +102,84 @@ def test_the_variable_u_leaves_the_newsvendor_as_it_is(season):
     book = season.book._replace(lam=jnp.asarray(lam))
     problem = dataclasses.replace(newsvendors.template(WIDTHS, D, False), data=book)
     xi = problem.context(random.key(3))
-    rule = newsvendors.static_part(WIDTHS, D)
+    order = newsvendors.order_of(WIDTHS, D)
     cost = lambda x, value, eta: newsvendors.smooth_loss(
-        newsvendors.eqx.combine(x, rule)(value), eta, newsvendors.H, newsvendors.B, newsvendors.SMOOTHING
+        order(x, value), eta, newsvendors.H, newsvendors.B, newsvendors.SMOOTHING
     )
     plain = _formulations.wdro_si(cost, book.contexts, book.demands, lam, danskin=True)
     there = plain.nth_context(xi.row)
     y = xi.value + u / (2 * lam)
-    args = season.x1, y, xi.eta, there
-    np.testing.assert_allclose(problem.f(season.x1, u, xi.eta, xi), plain.f(*args), rtol=1e-12)
-    np.testing.assert_allclose(problem.g(season.x1, u, xi.eta, xi), 2 * lam * plain.g(*args), rtol=1e-12)
+    x1 = jax.tree.map(lambda a: a[0], season.starts)
+    args = x1, y, xi.eta, there
+    np.testing.assert_allclose(problem.f(x1, u, xi.eta, xi), plain.f(*args), rtol=1e-12)
+    np.testing.assert_allclose(problem.g(x1, u, xi.eta, xi), 2 * lam * plain.g(*args), rtol=1e-12)
 
 
 def test_lanes_are_separate_runs(season):
     problem = dataclasses.replace(newsvendors.template(WIDTHS, D, False), data=season.book)
-    settings = [(2, 1.0, training.Rule("paper", 0.01, 2)), (5, 0.1, training.Rule("adam", 0.01))]
+    settings = [(0, 2, 1.0, training.Rule("paper", 0.01, 2)), (1, 5, 0.1, training.Rule("adam", 0.01))]
     gaps = training.gaps_of((1, 3))
     estimator = newsvendors.by_levels("RT-MLMC", 2)
-    together = newsvendors.run_lanes(problem, season.x1, random.key(0), newsvendors.lanes_of(settings), gaps, estimator)
-    for i, (m, lam, rule) in enumerate(settings):
-        book = season.book._replace(m=jnp.int32(m), lam=jnp.asarray(lam))
-        alone = training.run_one(
-            dataclasses.replace(problem, data=book), season.x1, random.key(0), rule.numbers(), gaps, estimator=estimator
-        )
-        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone.x), strict=True):
-            np.testing.assert_allclose(a[i], b, rtol=1e-9, atol=1e-12)
+    lanes, keys = newsvendors.lanes_of(season.starts, settings), random.split(random.key(0), 2)
+    together = newsvendors.run_lanes(problem, keys[0], lanes, gaps, estimator)
+    twice = lambda tree: newsvendors.stack([tree, tree])
+    seasons = newsvendors.run_seasons(problem, twice(season.book), keys, twice(lanes), gaps, estimator)
+    for i, (start, m, lam, rule) in enumerate(settings):
+        mine = dataclasses.replace(problem, data=season.book._replace(m=jnp.int32(m), lam=jnp.asarray(lam)))
+        x1 = jax.tree.map(lambda a: a[start], season.starts)  # noqa: B023 (used at once)
+        for j, key in enumerate(keys):
+            alone = training.run_one(mine, x1, key, rule.numbers(), gaps, estimator=estimator)
+            parts = jax.tree.leaves(together), jax.tree.leaves(seasons), jax.tree.leaves(alone.x)
+            for a, b, c in zip(*parts, strict=True):
+                np.testing.assert_allclose(b[j, i], c, rtol=1e-9, atol=1e-12)
+                if j == 0:
+                    np.testing.assert_allclose(a[i], c, rtol=1e-9, atol=1e-12)
+
+
+def test_robust_runs_with_dear_moves_are_those_of_erm(season):
+    """At a lambda without end the adversary stays: equal starts and keys then give equal runs."""
+    found = newsvendors.estimators(2, 3, D)
+    lanes = newsvendors.lanes_of(season.starts, [(1, 5, 1e12, training.Rule("paper", 0.01, 2))])
+    problem = dataclasses.replace(newsvendors.template(WIDTHS, D, False), data=season.book)
+    erm, robust = (
+        newsvendors.run_lanes(problem, random.key(0), lanes, training.gaps_of((3,)), found[name])
+        for name in ("ERM", "WDRO-SI")
+    )
+    for a, b in zip(jax.tree.leaves(erm), jax.tree.leaves(robust), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_bounds_of_training_costs(season):
+    """A free class pays the quantile of each context; the affine program agrees where it can do the same."""
+    free = looks.bounds(season, 5, affine=False)
+    demands = np.asarray(season.book.demands)
+    best = [min(float(looks.loss(w, row, looks.H, looks.B).mean()) for w in row) for row in demands]
+    np.testing.assert_allclose(free.train_floor, np.mean(best), rtol=1e-12)
+    contexts = np.asarray(season.book.contexts) / newsvendors.DEVIATION
+    np.testing.assert_allclose(looks.affine_floor(contexts, demands), np.mean(best), rtol=1e-6)  # 4 contexts in R^3
+    few = looks.affine_floor(contexts[:, :1], demands)
+    assert free.train_floor < few < free.train_constant
+    assert free.fit(np.array([free.train_constant, free.train_floor])).tolist() == [0.0, 1.0]
+
+
+def test_the_adversary_of_an_affine_rule_is_known(season):
+    """E g in u of an affine rule w' xi: its Hessian is I - l'' w w' / (2 lambda)."""
+    x = newsvendors.first_x((), D, season.book, random.key(5))
+    w = x.layers[-1].weight.ravel() / newsvendors.DEVIATION
+    lam, m, order = 0.7, 5, newsvendors.order_of((), D)
+    found = looks.adversary(newsvendors.stack([x]), jnp.array([lam]), jnp.array([m]), season.book, (), D)
+    far, least = [], []
+    for xi, demands in zip(season.book.contexts, season.book.demands, strict=True):
+        cost = lambda v, demands=demands: looks.smooth(order(x, v), demands).mean()
+        y = xi
+        for _ in range(100):
+            y = y - (lam * 2 * (y - xi) - jax.grad(cost)(y)) / (4 * lam)
+        far.append(jnp.linalg.norm(y - xi))
+        bend = [(w @ jax.hessian(cost)(v) @ w) / (w @ w) for v in (xi, y)]
+        least.append(1 - max(bend) / (2 * lam))
+    np.testing.assert_allclose(found.distance[0], np.mean(far), rtol=1e-6)
+    np.testing.assert_allclose(found.least[0], min(least), rtol=1e-6)
+    np.testing.assert_allclose(found.most[0], 1.0, rtol=1e-6)
 
 
 def test_demands_beyond_m_are_never_drawn(season):

@@ -6,6 +6,7 @@ import numpy as np
 
 from bilevelax.experiments._formulation_views import (
     PAPER,
+    SOLVED,
     WIDER,
     Group,
     at_adversary,
@@ -20,7 +21,6 @@ from bilevelax.experiments._items import Claim, Records
 from bilevelax.experiments._statistics import Interval, mean, number
 
 NO_NUMBERS = "a figure without numbers"
-SOLVED = 0.9  # of the way to the least training cost
 
 
 def better(found: Interval) -> bool:
@@ -40,7 +40,7 @@ def sentences(*parts: str) -> str:
 def larger_K(records: Records, method: str) -> Claim:
     s = records.settings
     Ks, small = s["K"], s["lam_small"]
-    label = {"paper": "the paper's steps", "other": str(curve_rule(records, method, "other"))}
+    label = {"paper": "the paper's steps", "other": records.values("rule", kind="curve", steps="other")[0]}
 
     def gain(lam: float, steps: str) -> Interval:
         last = [curves(records, method=method, K=K, steps=steps, lam=lam)[1][:, -1] for K in (Ks[-1], Ks[0])]
@@ -56,10 +56,6 @@ def larger_K(records: Records, method: str) -> Claim:
         Claim.judge(better(first), any(map(better, others))),
         sentences(where(found), moved_by_K(records, method)),
     )
-
-
-def curve_rule(records: Records, method: str, steps: str) -> str:
-    return records.values("rule", kind="curve", method=method, steps=steps)[0]
 
 
 def moved_by_K(records: Records, method: str) -> str:
@@ -100,11 +96,11 @@ def same_minimiser(records: Records, d: int) -> str:
     fits = [Group(records, d, name).end_fit(lams).value for name in ("ERM", "WDRO-SI")]
     convex = [lam for lam in lams if at_adversary(records, d, "ERM", lam, "least").min() > 0]
     far = {lam: float(at_adversary(records, d, "ERM", lam, "distance").mean()) for lam in lams}
+    which = "every lambda" if convex == lams else ", ".join(f"lambda = {lam:g}" for lam in convex) or "no lambda"
     said = (
-        f"At the last rules of ERM in R^{d} the adversary of WDRO-SI moves a context by {number(far[min(lams)])} at lambda "
-        f"= {min(lams):g} and by {number(far[max(lams)])} at {max(lams):g}, and E g is convex for "
-        f"{'every lambda' if convex == lams else 'lambda in ' + ', '.join(f'{lam:g}' for lam in convex) or 'no lambda'}"
-        " of the paper."
+        f"At the last rules of ERM in R^{d} the adversary of WDRO-SI moves a context by {number(far[min(lams)])} at "
+        f"lambda = {min(lams):g} and by {number(far[max(lams)])} at {max(lams):g}, and E g is convex there for {which} "
+        "of the paper's."
     )
     if min(fits) >= SOLVED and convex == lams:
         said += (

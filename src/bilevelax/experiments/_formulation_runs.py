@@ -13,12 +13,12 @@ import numpy as np
 from bilevelax.experiments import _newsvendor_looks as looks
 from bilevelax.experiments import _newsvendors as newsvendors
 from bilevelax.experiments import _training as training
+from bilevelax.experiments._formulation_views import SOLVED
 from bilevelax.experiments._items import Row
 from bilevelax.experiments._trajectories import seed_keys
 
 TUNING = 900  # the first seed of those that are used for nothing else
 CHECKPOINTS = (8, 4, 2, 1)  # of a run of the comparison: T / 8, T / 4, ...
-SOLVED = 0.9  # of the way to the least training cost: a step rule that gets there has trained the rule
 Lane = tuple[int, int, float, training.Rule]  # which start, m, lambda, steps
 
 
@@ -218,7 +218,7 @@ class Trial(NamedTuple):
 
 
 def best(trials: list[Trial], kinds: tuple[str, ...]) -> training.Rule:
-    """The rule of these kinds that has the least validation cost of those that train; if none does, that trains most."""
+    """Of these kinds the rule of least validation cost among those that train; if none does, what trains most."""
     of_kind = [trial for trial in trials if trial.rule.kind in kinds]
     enough = min(SOLVED, max(trial.fit for trial in of_kind))
     return min((trial for trial in of_kind if trial.fit >= enough), key=lambda trial: trial.loss).rule

@@ -174,7 +174,7 @@ def tuning(records: Records) -> Table:
         rows.append((rule, *(f"{shown(row['loss'])} ({shown_fit(row['fit'])})" for row in found)))
     title = (
         f"Tuning: validation cost of every step rule, mean over {records.settings['tuning_seeds']} seeds of their own, "
-        f"at the best checkpoint (by K: the last); in brackets how far it trains. Of the rules that train to {SOLVED:.0%} "
+        f"at the best checkpoint (by K: the last); in brackets how far it trains. Of those that train to {SOLVED:.0%} "
         "the one with the least cost is used"
     )
     return Table(title, ("steps", *which), rows)

@@ -10,8 +10,8 @@ from bilevelax.experiments._formulation_views import (
     WIDER,
     Group,
     at_adversary,
+    both_dimensions,
     curves,
-    dimensions,
     gap,
     grids,
     run_by_run,
@@ -66,7 +66,7 @@ def moved_by_K(records: Records, method: str) -> str:
     far = {lam: mean(look("distance", K=Ks[-1], lam=lam)).value for lam in (1.0, small)}
     ends = [np.array(look("test", K=K, lam=1.0))[:, -1] for K in Ks]
     apart = max(float(np.abs(a - b).max()) for a in ends for b in ends)
-    norm = DEVIATION * dimensions(records)[0] ** 0.5  # of a context, in the root mean square
+    norm = DEVIATION * both_dimensions(records)[0] ** 0.5  # of a context, in the root mean square
     return (
         f"At the last x of K = {Ks[-1]} the adversary's best answer moves a context, of norm {norm:.2g}, by "
         f"{number(far[1.0])} at lambda = 1 and by {number(far[small])} at {small:g}: that is what K can solve for. At "
@@ -112,7 +112,7 @@ def same_minimiser(records: Records, d: int) -> str:
 
 def against(records: Records, other: str) -> Claim:
     s = records.settings
-    big, easy = dimensions(records)
+    big, easy = both_dimensions(records)
     pairs = {d: (Group(records, d, "WDRO-SI"), Group(records, d, other)) for d in (big, easy)}
     printed = gap(*pairs[big], grids(records)[PAPER])
     elsewhere = {
@@ -138,7 +138,7 @@ def against(records: Records, other: str) -> Claim:
 def more_demands(records: Records) -> Claim:
     s = records.settings
     few, many = min(s["m"]), max(s["m"])
-    big, easy = dimensions(records)
+    big, easy = both_dimensions(records)
 
     def gain(d: int, name: str, last: bool = False) -> Interval:
         return gap(Group(records, d, name, m=many), Group(records, d, name, m=few), s["lam"], last)
@@ -173,7 +173,7 @@ def left_over(records: Records, d: int) -> str:
 
 def networks(records: Records) -> Claim:
     s = records.settings
-    big, easy = dimensions(records)
+    big, easy = both_dimensions(records)
     pairs = {
         (d, name): (Group(records, d, name), Group(records, d, name, "affine"))
         for d in (big, easy)

@@ -13,7 +13,7 @@ import numpy as np
 from bilevelax.experiments import _newsvendor_looks as looks
 from bilevelax.experiments import _newsvendors as newsvendors
 from bilevelax.experiments import _training as training
-from bilevelax.experiments._formulation_views import SOLVED
+from bilevelax.experiments._formulation_views import COMPARED, SOLVED
 from bilevelax.experiments._items import Row
 from bilevelax.experiments._trajectories import seed_keys
 
@@ -89,12 +89,21 @@ class Study:
             fits.append(limits.fit(np.asarray(found["train"])[:, -1]))
         return [Trial(*found) for found in zip(rules, np.transpose(each), np.mean(fits, axis=0), strict=True)]
 
+    def steps(self, decision: str) -> training.Rule:
+        """One step rule for all formulations, by their mean validation cost: so runs of equal number differ in the
+        formulation only. It must train every one of them."""
+        each = [self.trials(name, of) for name, of in COMPARED if of == decision]
+        common = [
+            Trial(same[0].rule, np.concatenate([trial.each for trial in same]), min(trial.fit for trial in same))
+            for same in zip(*each, strict=True)
+        ]
+        return best(common, training.KINDS)
+
     def compare(self, name: str, decision: str, seeds: int) -> list[Row]:
-        """Every m and lambda of one formulation, with the best of all step rules."""
-        trials = self.trials(name, decision)
-        chosen = best(trials, training.KINDS)
+        """Every m and lambda of one formulation."""
+        chosen = self.steps(decision)
         columns: Row = {"d": self.d, "method": name, "decision": decision}
-        rows: list[Row] = tuning_rows(trials, columns)
+        rows: list[Row] = tuning_rows(self.trials(name, decision), columns)
         lanes = [
             (start, m, 1.0 if name == "ERM" else self.prices[start], chosen)
             for part in (

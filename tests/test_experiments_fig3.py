@@ -1,0 +1,67 @@
+"""How Figure 3's records are read: choice on validation, pairing by seed, step rules that train."""
+
+import numpy as np
+import pytest
+
+from bilevelax.experiments import _formulation_claims as claims
+from bilevelax.experiments import _formulation_runs as runs
+from bilevelax.experiments import _formulation_views as views
+from bilevelax.experiments._items import Records
+from bilevelax.experiments._statistics import Interval, mean
+from bilevelax.experiments._training import Rule
+
+SETTINGS = {"m": [10], "lam": [1.0, 10.0], "wide": [0.1], "seeds": 2}
+
+
+def row(method, seed, lam, validation, test, train=(2.0, 1.5)):
+    equal = {"kind": "compare", "d": 7, "method": method, "decision": "network", "seed": seed, "m": 10, "lam": lam}
+    columns = {"validation": list(validation), "test": list(test), "train": list(train), "spread": [1.0, 0.01]}
+    return equal | columns | {"t": [1, 2]}
+
+
+@pytest.fixture
+def records():
+    rows = [
+        row("ERM", 0, 1.0, (3.0, 4.0), (0.3, 0.4)),
+        row("ERM", 0, 10.0, (2.0, 5.0), (0.2, 0.5)),  # seed 0: the first checkpoint of this run
+        row("ERM", 0, 0.1, (1.0, 1.0), (9.0, 9.0)),  # of the wider grid only
+        row("ERM", 1, 1.0, (3.0, 1.0), (0.3, 0.1)),
+        row("ERM", 1, 10.0, (2.0, 2.0), (0.2, 0.2)),
+        row("ERM", 1, 0.1, (5.0, 5.0), (9.0, 9.0)),
+    ]
+    bounds = {"kind": "bounds", "d": 7, "m": 10, "decision": "network", "constant": 1.0}
+    rows += [{**bounds, "seed": seed, "train_constant": 3.0, "train_floor": 1.0 + seed} for seed in (0, 1)]
+    return Records(rows, {"settings": SETTINGS})
+
+
+def test_runs_and_checkpoints_are_chosen_on_validation(records):
+    group = views.Group(records, 7, "ERM")
+    assert group.chosen([1.0, 10.0]).tolist() == [0.2, 0.1]
+    assert group.chosen([1.0, 10.0], last=True).tolist() == [0.4, 0.1]
+    assert group.chosen([0.1, 1.0, 10.0]).tolist() == [9.0, 0.1]
+    assert group.ends([1.0, 10.0]).tolist() == [[0.4, 0.5], [0.1, 0.2]]
+    np.testing.assert_allclose(group.fit(group.ends([1.0], "train")), [[0.75], [1.5]])
+    assert views.share_flat(records, 7, "ERM") == 1.0
+    assert views.gap(group, group, [1.0, 10.0]) == Interval(0.0, 0.0, 0.0)
+
+
+def test_intervals_within_seeds_leave_out_what_seeds_share():
+    noise = np.random.default_rng(0).normal(size=(200, 3))
+    plain = [interval.high - interval.low for interval in map(mean, noise.T)]
+    far = views.within_seeds(noise + 100 * np.arange(200)[:, None])
+    np.testing.assert_allclose([i.high - i.low for i in far], plain, rtol=0.15)
+    np.testing.assert_allclose([i.value for i in far], noise.mean(0) + 100 * 99.5)
+
+
+def test_a_step_rule_must_train():
+    slow, fast, other = Rule("paper", 0.1, 5), Rule("adam", 0.1), Rule("adam", 0.2)
+    trials = [runs.Trial(slow, np.ones(2), 0.2), runs.Trial(fast, 2 * np.ones(2), 0.95)]
+    trials.append(runs.Trial(other, 3 * np.ones(2), 0.99))
+    assert runs.best(trials, ("paper", "adam")) == fast  # slow validates better, and is a constant
+    assert runs.best(trials, ("paper",)) == slow
+
+
+def test_reasons_say_where_a_claim_holds():
+    found = {"here": Interval(-1.0, -2.0, -0.5), "there": Interval(-1.0, -2.0, 0.5)}
+    assert claims.where(found) == "It holds here."
+    assert claims.where({"there": found["there"]}) == ""

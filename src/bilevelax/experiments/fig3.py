@@ -147,7 +147,7 @@ def render(records: Records, out: Path) -> Rendered:
     caption = (
         f"Newsvendor, {s['M']} contexts stored, synthetic as in the paper's appendix. Left, middle: test cost by K in "
         f"R^{dims[0]} with m = {max(s['m'])}, the paper's steps and, dashed, the best others; above at lambda = 1, the "
-        f"least of the paper's, below at {small:g}. Bands: 95 % over {s['seeds']} seeds, of the change since the start. "
+        f"least of the paper's, below at {small:g}. Bands: 95 % over {s['seeds']} seeds of the change since the start. "
         f"Right: the formulations, run and stopping time chosen on validation contexts; above in R^{dims[0]}, below in "
         f"R^{dims[1]}; dotted with lambda from the wider grid (ERM: from as many starts); bars: 95 %, without what the "
         f"seeds' markets differ by. {s['test_points']:,} test contexts, the same for all, with the mean over demand in "

@@ -166,9 +166,9 @@ def tune(
     Each candidate is a `minibatch` of ``contexts``. All that the budget allows are measured a
     little, the better half of them twice as long, and so on until one is left or time is up
     (successive halving); a survivor that turns out biased gives way to the best without visible bias.
-    Bias is measured against exact gradients of 32 contexts and relative to
-    the size of the gradient's terms. Compilation takes most of a small budget: what there is no
-    time for is listed in ``skipped``; one candidate is measured whatever the budget.
+    Bias is measured against exact gradients of 32 contexts and relative to the size of the
+    gradient's terms. Compilation takes most of a small budget: what there is no time for is listed
+    in ``skipped``; one candidate is measured whatever the budget.
 
     Args:
         budget_seconds: for all of it, compilation included.

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 RESAMPLES = 2000
+ENOUGH = 8  # values whose resamples have percentiles
 
 
 def number(value: float) -> str:
@@ -57,12 +58,13 @@ def mean(values: Any) -> Interval:
 
 
 def bootstrap(statistic: Callable[[np.ndarray], float], samples: Any, seed: int = 0) -> Interval:
-    """A statistic of stacked samples (first axis: seeds) with its percentile interval over resampled seeds.
+    """A statistic of stacked samples (first axis: seeds) with its interval over resampled seeds.
 
-    The percentiles are moved outwards so that the interval of a mean is as wide as Student's: of n
-    values the plain one is narrower by sqrt(1 - 1/n) and by the normal quantile (Hesterberg, What
-    teachers should know about the bootstrap, The American Statistician 69, 2015). A resample
-    without an answer (nan) counts at both ends.
+    Percentiles, moved outwards so that the interval of a mean is as wide as Student's: of n values
+    the plain one is narrower by sqrt(1 - 1/n) and by the normal quantile (Hesterberg, What
+    teachers should know about the bootstrap, The American Statistician 69, 2015). Of fewer than
+    ENOUGH values resamples do not reach so far: Student's interval with their standard deviation.
+    A resample without an answer (nan) counts at both ends.
     """
     samples = np.asarray(samples)
     value, n = float(statistic(samples)), len(samples)
@@ -70,9 +72,12 @@ def bootstrap(statistic: Callable[[np.ndarray], float], samples: Any, seed: int 
         return Interval(value, value, value)
     rng = np.random.default_rng(seed)
     found = np.asarray([statistic(samples[rng.integers(0, n, n)]) for _ in range(RESAMPLES)], float)
-    tail = scipy.special.ndtr(-np.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, (1 + LEVEL) / 2))
+    wide = np.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, (1 + LEVEL) / 2)
+    if n < ENOUGH and np.all(np.isfinite(found)):
+        half = float(wide * found.std())
+        return Interval(value, value - half, value + half)
     end = lambda unknown, at: float(np.quantile(np.where(np.isnan(found), unknown, found), at, method="inverted_cdf"))
-    return Interval(value, end(-np.inf, tail), end(np.inf, 1 - tail))
+    return Interval(value, end(-np.inf, scipy.special.ndtr(-wide)), end(np.inf, scipy.special.ndtr(wide)))
 
 
 def exponent(x: ArrayLike, y: ArrayLike) -> float:

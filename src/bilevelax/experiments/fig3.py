@@ -157,9 +157,9 @@ def caption(records: Records) -> str:
     return (
         f"Newsvendor, {s['M']} contexts stored, synthetic as in the paper's appendix. Left, middle: test cost by K in "
         f"R^{dims[0]} with m = {max(s['m'])}, the paper's steps and, dashed, the best others; above at lambda = 1, the "
-        f"least of the paper's, below at {s['lam_small']:g}. Bands: 95 % over {min(s['seeds'], s['curve_seeds'])} seeds "
+        f"least of the paper's, below at {s['lam_small']:g}. Bands: 95 % of {min(s['seeds'], s['curve_seeds'])} seeds, "
         f"of the change since the start. Right, {s['seeds']} seeds: the formulations, run and stopping time chosen on "
-        f"validation contexts; above in R^{dims[0]}, below in R^{dims[1]}; dotted with lambda from the wider grid (ERM: "
+        f"validation; above in R^{dims[0]}, below in R^{dims[1]}; dotted with lambda from the wider grid (ERM: "
         "from as many starts); bars: 95 %, without what the seeds' markets differ by. "
         f"{s['test_points']:,} test contexts, the same for all, with the mean over demand in closed form (the paper: "
         "200,000 pairs). Rules divide contexts by their standard deviation and start near the best constant order; "

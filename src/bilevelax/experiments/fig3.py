@@ -2,7 +2,7 @@
 
 All formulations take one step rule, tuned on all of them alike, as many pairs of a context and a demand in an
 iteration, and as many runs from which one is chosen on validation: of ERM, which has no lambda, runs from as many
-starts. So runs of equal number differ in the formulation only.
+starts. So runs of equal number of ERM and WDRO-SI differ in the formulation only; WDRO draws its own demands.
 """
 
 from __future__ import annotations

@@ -65,3 +65,9 @@ def test_reasons_say_where_a_claim_holds():
     found = {"here": Interval(-1.0, -2.0, -0.5), "there": Interval(-1.0, -2.0, 0.5)}
     assert claims.where(found) == "It holds here."
     assert claims.where({"there": found["there"]}) == ""
+
+
+def test_gains_that_no_figure_shows_are_named():
+    tiny, large = Interval(-1e-4, -2e-4, -5e-5), Interval(-0.1, -0.2, -0.05)
+    assert claims.too_small({"here": tiny, "there": large}, 2.0).endswith("not to be seen in a figure: here.")
+    assert claims.too_small({"there": large}, 2.0) == ""

@@ -26,7 +26,7 @@ class Study:
     """The pieces of one run of this item in d dimensions, made once.
 
     Run i of a method starts at the i-th x_1 of its seed, with the i-th lambda where the method has one: every method
-    has as many runs to choose from, and runs of equal number share start and draws.
+    has as many runs to choose from, and runs of equal number share their start, those of ERM and WDRO-SI also all draws.
     """
 
     def __init__(self, settings: dict[str, Any], d: int) -> None:
@@ -99,7 +99,7 @@ class Study:
         ]
         return best(common, training.KINDS)
 
-    def compare(self, name: str, decision: str, seeds: int) -> list[Row]:
+    def compare(self, name: str, decision: str, seeds: range) -> list[Row]:
         """Every m and lambda of one formulation."""
         chosen = self.steps(decision)
         columns: Row = {"d": self.d, "method": name, "decision": decision}
@@ -112,7 +112,7 @@ class Study:
             for m in self.settings["m"]
             for start in map(self.prices.index, part)
         ]
-        for seed in range(seeds):
+        for seed in seeds:
             xs = self.run(name, decision, seed, lanes, self.estimators[name], training.ROLE_RUN)
             found = self.costs(xs, lanes, decision, seed)
             for i, (start, m, _, _) in enumerate(lanes):
@@ -141,28 +141,28 @@ class Study:
         lists = {name: looks.listed(a, (len(prices), 1)) for name, a in found._asdict().items()}
         return [{name: values[i][0] for name, values in lists.items()} for i in range(len(prices))]
 
-    def bounds(self, seeds: int) -> list[Row]:
+    def bounds(self, seeds: range) -> list[Row]:
         """What costs lie between, for each seed, m and class of rules."""
         return [
             {"kind": "bounds", "d": self.d, "seed": seed, "m": m, "decision": decision}
             | looks.bounds(self.season(seed, "network"), m, decision == "affine")._asdict()
-            for seed in range(seeds)
+            for seed in seeds
             for m in self.settings["m"]
             for decision in ("network", "affine")
         ]
 
-    def by_K(self, name: str, K: int, seeds: int) -> list[Row]:
+    def by_K(self, name: str, K: int, seeds: range) -> list[Row]:
         """Curves at the largest m: the paper's steps and the best others, at lambda = 1 and at a smaller one."""
         trials = self.level_trials()
         rules = {"paper": best(trials, ("paper",)), "other": best(trials, ("constant", "adam"))}
         kinds = [(which, lam) for lam in (1.0, self.settings["lam_small"]) for which in rules]
         lanes: list[Lane] = [(0, self.most, lam, rules[which]) for which, lam in kinds]
         times = training.checkpoints_of(self.T, self.settings["points"])
-        xs = self.run_seasons(range(seeds), lanes, times, newsvendors.by_levels(name, K), training.ROLE_RUN)
+        xs = self.run_seasons(seeds, lanes, times, newsvendors.by_levels(name, K), training.ROLE_RUN)
         first = name == "RT-MLMC" and self.settings["K"][0] == K
         rows = tuning_rows(trials, {"method": "by K"}) if first else []
         n = len(lanes) * len(times)
-        for seed in range(seeds):
+        for seed in seeds:
             mine = jax.tree.map(lambda a: a[seed].reshape(n, *a.shape[3:]), xs)  # noqa: B023 (used at once)
             rows += self.curve_rows(mine, lanes, times, {"kind": "curve", "method": name, "K": K, "seed": seed}, kinds)
         return rows
@@ -182,7 +182,7 @@ class Study:
             for i, (which, lam) in enumerate(kinds)
         ]
 
-    def run_seasons(self, seeds: Any, lanes: list[Lane], times: tuple[int, ...], estimator: Any, role: int) -> Any:
+    def run_seasons(self, seeds: range, lanes: list[Lane], times: tuple[int, ...], estimator: Any, role: int) -> Any:
         """x of network rules for WDRO-SI, (seeds, lanes, times, ...)."""
         seasons = [self.season(seed, "network") for seed in seeds]
         keys = seed_keys(max(seeds) + 1, role)[jnp.asarray(list(seeds))]

@@ -146,6 +146,10 @@ def end_table(records: Records, d: int) -> Table:
             for i, row in enumerate(group.rows(lams)[0])
         }
         rows.append((method, decision, *(cells.get(lam, "-") for lam in lams)))
+    ours = Group(records, d, "WDRO-SI")
+    for other in ("ERM", "WDRO"):
+        apart = (str(run_by_run(ours, Group(records, d, other), [lam])) for lam in lams)
+        rows.append((f"WDRO-SI minus {other}, run by run", "network", *apart))
     look = lambda column, fold: (number(float(fold(at_adversary(records, d, "WDRO-SI", lam, column)))) for lam in lams)
     rows.append(("distance to which the adversary moves a context", "network", *look("distance", np.mean)))
     rows.append(("least curvature of E g in u", "network", *look("least", np.min)))

@@ -9,8 +9,8 @@ from jax import random
 import bilevelax as bx
 from bilevelax.applications import quadratic as quadratic_application
 from bilevelax.draws import in_memory
-from bilevelax.estimators._levels import draw_level, level_probabilities
-from bilevelax.estimators.antithetic_mlmc import Base, Settings, difference, group_starts
+from bilevelax.estimators._levels import draw_level, group_starts, level_probabilities
+from bilevelax.estimators.antithetic_mlmc import Base, Settings, difference
 from bilevelax.newton import direct
 from bilevelax.sample_average import newton_solver, of_stack, respond_on
 from bilevelax.testing import assert_mean, assert_slope, check_estimator

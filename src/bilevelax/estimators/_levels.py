@@ -1,6 +1,8 @@
-"""How likely each level of `antithetic_mlmc` is, and its draw."""
+"""How likely each level of `antithetic_mlmc` is, its draw, and where its groups begin."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,3 +28,10 @@ def draw_level(key: Key, probabilities: tuple[float, ...]) -> jax.Array:
         return (level < last) & (random.uniform(random.fold_in(key, level), dtype=float) >= stop[level])
 
     return lax.while_loop(passed, lambda level: level + 1, jnp.zeros((), jnp.int32))
+
+
+def group_starts(size: Any, part: Any, factor: int) -> jax.Array:
+    """Where ``factor`` groups of ``part`` samples begin, spread evenly over ``size``; no product exceeds 32 bits."""
+    groups = jnp.arange(factor, dtype=jnp.int32)
+    step, rest = jnp.divmod(jnp.asarray(size - part, jnp.int32), factor - 1)
+    return step * groups + rest * groups // (factor - 1)

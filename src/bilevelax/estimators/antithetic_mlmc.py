@@ -14,7 +14,7 @@ from bilevelax import trees
 from bilevelax.draws import Draws, Range, average_of, in_memory, kept, with_replacement, without_replacement
 from bilevelax.errors import require_choice, require_integer, require_positive, require_share
 from bilevelax.estimate import Cost, Count, Estimate, Estimator, Levels, first_of_split, stateless, visit
-from bilevelax.estimators._levels import draw_level, level_probabilities
+from bilevelax.estimators._levels import draw_level, group_starts, level_probabilities
 from bilevelax.estimators.saa import F_SAMPLES
 from bilevelax.newton import LinearSolver, direct_or_cg
 from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
@@ -96,13 +96,6 @@ def _base(key: Key, problem: Problem, x: X, settings: Settings) -> Base:
     aux = {"level": jnp.zeros((), jnp.int32), "lower_grad_norm": solution.grad_norm}
     cost = Cost(xi=1) + _drawn(size, settings) + response.cost
     return Base(Estimate(response.grad, cost, aux, visit(xi, y)), key_delta, xi, y, solution.first)
-
-
-def group_starts(size: Any, part: Any, factor: int) -> jax.Array:
-    """Where ``factor`` groups of ``part`` samples begin, spread evenly over ``size``; no product exceeds 32 bits."""
-    groups = jnp.arange(factor, dtype=jnp.int32)
-    step, rest = jnp.divmod(jnp.asarray(size - part, jnp.int32), factor - 1)
-    return step * groups + rest * groups // (factor - 1)
 
 
 def difference(level: Any, base: Base, pair: Pair, problem: Problem, x: X, settings: Settings) -> tuple[X, Cost]:

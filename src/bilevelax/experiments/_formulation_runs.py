@@ -26,7 +26,7 @@ class Study:
     """The pieces of one run of this item in d dimensions, made once.
 
     Run i of a method starts at the i-th x_1 of its seed, with the i-th lambda where the method has one: every method
-    has as many runs to choose from, and runs of equal number share their start, those of ERM and WDRO-SI also all draws.
+    has as many runs to choose from, and runs of equal number share their start, of ERM and WDRO-SI also all draws.
     """
 
     def __init__(self, settings: dict[str, Any], d: int) -> None:

@@ -202,12 +202,18 @@ def draw_by_m(records: Records, panel: Any, d: int) -> None:
         part = found[i * len(ms) : (i + 1) * len(ms)]
         figures.points(panel, [m + shift for m in ms], part, method, words, linestyle=style)
     panel.plot([], [], color="0.3", linestyle="dotted", label="wider grid")
-    constant = [np.mean(Group(records, d, "ERM", m=m).bound("constant")) for m in ms]
-    figures.reference(panel, ms, constant, "best constant")
-    low, high = panel.get_ylim()
+    constant = [float(np.mean(Group(records, d, "ERM", m=m).bound("constant"))) for m in ms]
+    level_line(panel, ms, constant, "best constant", color="black", linestyle="dashed", linewidth=1.0)
     oracle = oracle_cost(_newsvendors.H, _newsvendors.B)
-    near = oracle > low - (high - low)  # else the axis would show little more than the way to it
-    where = (ms, [oracle] * len(ms)) if near else ([], [])
-    panel.plot(*where, color="0.5", linestyle="dashdot", label="oracle" if near else f"oracle: {oracle:.2f}, below")
+    level_line(panel, ms, [oracle] * len(ms), "oracle", color="0.5", linestyle="dashdot")
     panel.set(xlabel="demands per context, m", ylabel="test cost", title=f"formulations, R^{d}", xticks=ms)
     figures.legend(panel, room=0.45, ncols=2)
+
+
+def level_line(panel: Any, ms: list[int], costs: list[float], label: str, **look: Any) -> None:
+    """A cost to compare with; only named in the legend where the axis would show little more than the way to it."""
+    low, high = panel.get_ylim()
+    if low - 2 * (high - low) < min(costs) and max(costs) < high + 2 * (high - low):
+        panel.plot(ms, costs, label=label, **look)
+    else:
+        panel.plot([], [], label=f"{label}: {np.mean(costs):.2f}", **look)

@@ -159,7 +159,7 @@ def more_demands(records: Records) -> Claim:
     few, many = min(s["m"]), max(s["m"])
     big, easy = both_dimensions(records)
     pairs = {
-        (d, name): tuple(Group(records, d, name, m=m) for m in (many, few))
+        (d, name): (Group(records, d, name, m=many), Group(records, d, name, m=few))
         for d in (big, easy)
         for name in ("WDRO-SI", "ERM")
     }

@@ -75,6 +75,7 @@ CONFIG = Config(
         },
         "quick": {
             **REAL,
+            "easy": [],
             "seeds": 2,
             "curve_seeds": 2,
             "tuning_seeds": 1,

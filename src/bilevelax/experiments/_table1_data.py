@@ -79,5 +79,5 @@ def totals(
             rows += by_K[max(1, theorem_K(problem, eps) - fewer)]
         else:
             found = {K: stationarity.Totals(group) for K, group in by_K.items()}
-            rows += by_K[min(found, key=lambda K: found[K].calls("grad_g")[0].high)]  # noqa: B023 (called at once)
+            rows += by_K[min(found, key=lambda K: found[K].calls("grad_g")[0].high)]
     return stationarity.Totals(rows)

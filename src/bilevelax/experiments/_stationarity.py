@@ -8,6 +8,7 @@ number of steps is the T from which on that mean is at most eps^2.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -143,13 +144,29 @@ class Totals:
 
         The same eps in every resample; one that misses any of them has no exponent.
         """
-        per_step = np.ones(len(self.eps)) if name is None else np.asarray(self.per_step[name])
-        there = [i for i, eps in enumerate(self.eps) if eps not in self.missed]
-        if len(there) < 2:
+        there = self._there
+        if len(there) < 2 or name is None:
+            return self._exponent
+        each = exponent([self.eps[i] for i in there], [self.per_step[name][i] for i in there])
+        return Interval(*(part + each for part in self._exponent))  # slopes of logarithms add up
+
+    @functools.cached_property
+    def _there(self) -> list[int]:
+        missed = self.missed
+        return [i for i, eps in enumerate(self.eps) if eps not in missed]
+
+    @functools.cached_property
+    def _exponent(self) -> Interval:
+        if len(self._there) < 2:
             return Interval(*[float("nan")] * 3)
 
         def fitted(curves: np.ndarray) -> float:
-            found = [self._needed(curves[:, i], i) * per_step[i] for i in there]
-            return exponent([self.eps[i] for i in there], found) if np.all(np.isfinite(found)) else float("nan")
+            found = [self._needed(curves[:, i], i) for i in self._there]
+            return exponent([self.eps[i] for i in self._there], found) if np.all(np.isfinite(found)) else float("nan")
 
         return bootstrap(fitted, self.curves)
+
+    def neighbours(self) -> list[float]:
+        """p of steps ~ eps^p between each eps and the next, of those that were reached."""
+        found, there = self.needed(self.curves), self._there
+        return [exponent([self.eps[i], self.eps[j]], [found[i], found[j]]) for i, j in itertools.pairwise(there)]

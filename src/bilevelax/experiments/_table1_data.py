@@ -70,7 +70,7 @@ TheoremK = Callable[[str, float], int]  # (problem, eps) -> K
 def totals(
     records: Records, problem: str, method: str, theorem_K: TheoremK | None, fewer: int = 0
 ) -> stationarity.Totals:
-    """With the theorem's K or ``fewer``, or (None) with the K that needs the fewest gradients of g."""
+    """With the theorem's K or ``fewer``, or (None) the K that surely (upper end) needs the fewest gradients of g."""
     rows: list[Row] = []
     for eps in records.settings["eps"]:
         there = records.where(part="totals", problem=problem, method=method, eps=eps)
@@ -79,6 +79,5 @@ def totals(
             rows += by_K[max(1, theorem_K(problem, eps) - fewer)]
         else:
             found = {K: stationarity.Totals(group) for K, group in by_K.items()}
-            cost = {K: t.needed(t.curves)[0] * t.per_step["grad_g"][0] for K, t in found.items()}
-            rows += by_K[min(cost, key=lambda K: stationarity.or_more(cost[K]))]
+            rows += by_K[min(found, key=lambda K: found[K].calls("grad_g")[0].high)]
     return stationarity.Totals(rows)

@@ -24,7 +24,7 @@ __all__ = ["CONFIG", "claims", "render", "run"]
 CONFIG = Config(
     title="One-step MAML by inner step size, m-step MAML against RT-MLMC",
     place="Figure 4 (appendix)",
-    duration="about 15 minutes",
+    duration="about 10 minutes",
     scales={
         "smoke": {
             "seeds": 2,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bilevelax.experiments._items import Records
@@ -17,8 +15,9 @@ HELD = 0.9  # the target counts as reached if that happened within this part of 
 class Needed:
     """Steps, calls and seconds of one method until |grad F| stays below eps, at each M of the records.
 
-    BSVRB has the step size of the grid that needs the fewest steps at each M; RT-MLMC one for all M, the one whose
-    worst M needs the fewest. A target that was not reached counts as the whole run.
+    BSVRB has the step size of the grid that needs the fewest steps at each M, by the upper end of their interval: one
+    that some resamples of the seeds never reach the target with is none to rely on. RT-MLMC has one for all M, the
+    one whose worst M needs the fewest. A target that was not reached counts as the whole run.
     """
 
     def __init__(self, records: Records, method: str, eps: float) -> None:
@@ -30,7 +29,11 @@ class Needed:
         self.chunks, self.eps = all_curves.shape[-1], eps
         steps = [[self._needed(curves, i) for curves in of_M] for i, of_M in enumerate(all_curves)]
         late = np.vectorize(or_more)(steps)
-        best = np.full(len(self.Ms), late.max(0).argmin()) if method == "RT-MLMC" else late.argmin(1)
+        if method == "RT-MLMC":
+            best = np.full(len(self.Ms), late.max(0).argmin())
+        else:
+            sure = [[self._steps(curves, i).high for curves in of_M] for i, of_M in enumerate(all_curves)]
+            best = np.where(np.isfinite(sure).any(1), np.argmin(sure, 1), late.argmin(1))
         self.step = [self.grid[j] for j in best]
         self.curves = np.stack([all_curves[i, j] for i, j in enumerate(best)], axis=1)  # (seed, M, chunk)
         self.reached = [bool(np.isfinite(steps[i][j])) for i, j in enumerate(best)]
@@ -43,13 +46,15 @@ class Needed:
         found = steps_needed(curves, self.T[i] // self.chunks, self.eps)
         return found if found <= HELD * self.T[i] else float("nan")
 
+    def _steps(self, curves: np.ndarray, i: int) -> Interval:
+        return bootstrap(lambda curves: or_more(self._needed(curves, i)), curves)
+
     def amounts(self, name: str | None) -> list[Interval]:
         """Of something counted per step (of steps where nothing is named), for each M."""
         found = []
         for i, T in enumerate(self.T):
             each = 1.0 if name is None else self.per_step[name][i]
-            steps: Any = lambda curves, i=i: or_more(self._needed(curves, i))
-            interval = bootstrap(steps, self.curves[:, i]) if self.reached[i] else Interval(T, T, T)
+            interval = self._steps(self.curves[:, i], i) if self.reached[i] else Interval(T, T, T)
             found.append(Interval(*(each * part for part in interval)))
         return found
 

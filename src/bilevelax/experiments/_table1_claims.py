@@ -212,7 +212,8 @@ def total_claim(records: Records, theorem_K: TheoremK, problem: str, method: str
         + (
             ""
             if ok
-            else f" Of f between neighbouring eps, from the largest: {slopes}. Partly: the estimate is within 0.4; reproduced: its interval is."
+            else f" Of f between neighbouring eps, from the largest: {slopes}. Reproduced means that the interval "
+            "is within 0.4 of the bound, partly that the estimate is."
         )
         + (f" Of the exponent of g, {hidden:.2f} is the logarithm K." if hidden else "")
         + (f" Not within the run: {missed_words(rule)}." if rule.missed else "")

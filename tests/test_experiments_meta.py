@@ -37,7 +37,9 @@ def test_noise_and_bias_of_one_step():
     assert row["sd"] > 0 and row["bias_low"] > 0 and row["norm"] > 0
     records = Records([row], {})
     assert noise.tables(records, "x_1")[0].rows[0][:2] == ("MAML", "m = 1, gamma = 0.5")
-    assert "MAML m = 1, gamma = 0.5: " in noise.sentence(records, [{"method": "MAML"}])
+    assert "bias told from 0: MAML m = 1, gamma = 0.5: " in noise.sentence(records, [{"method": "MAML"}])
+    unknown = Records([{**row, "bias_low": 0.0}], {})
+    assert "no bias is told from 0 by 64 calls" in noise.sentence(unknown, [{"method": "MAML"}])
     assert noise.sentence(records, [{"method": "DL-SGD"}]) == ""
 
 

@@ -108,7 +108,7 @@ def more_steps(records: Records) -> Claim:
         + "; ".join(f"{name}: {in_words(gap)}" for name, gap in gaps.items()),
         records.settings["seeds"],
         Claim.judge(all(held), any(held)),
-        "More steps also adapt better at the test. All adapted until y*, "
+        "The steps are also those of the test. All adapted until y*, "
         + "; ".join(f"{name}: {in_words(gap)}" for name, gap in tight.items())
         + ".",
     )

@@ -79,15 +79,12 @@ def tables(records: Records, where: str) -> list[Table]:
 
 
 def sentence(records: Records, which: Iterable[dict[str, str]]) -> str:
-    """Noise and bias of those of these methods that were measured, relative to the gradient."""
+    """Noise of those of these methods that were measured, and their biases as far as the calls tell them from 0."""
     found = [row for one in which for row in records.where(kind="noise", **one)]
-    parts = [
-        f"{row['method']} {row['setting']}: {row['sd'] / row['norm']:.3g} and {row['bias']:.2g} "
-        f"[{row['bias_low']:.2g}, {row['bias_high']:.2g}]"
-        for row in found
-    ]
-    return (
-        f"Measured standard deviation and bias of a gradient, in units of |grad F|: {'; '.join(parts)}."
-        if parts
-        else ""
-    )
+    if not found:
+        return ""
+    name = lambda row: f"{row['method']} {row['setting']}"
+    noises = ", ".join(f"{name(row)}: {row['sd'] / row['norm']:.3g}" for row in found)
+    biases = ", ".join(f"{name(row)}: {row['bias']:.2g}" for row in found if row["bias_low"] > 0)
+    told = f"bias told from 0: {biases}" if biases else "no bias is told from 0"
+    return f"Measured standard deviation of a gradient, in units of |grad F|: {noises}; {told} by {found[0]['calls']} calls."

@@ -87,4 +87,5 @@ def sentence(records: Records, which: Iterable[dict[str, str]]) -> str:
     noises = ", ".join(f"{name(row)}: {row['sd'] / row['norm']:.3g}" for row in found)
     biases = ", ".join(f"{name(row)}: {row['bias']:.2g}" for row in found if row["bias_low"] > 0)
     told = f"bias told from 0: {biases}" if biases else "no bias is told from 0"
-    return f"Measured standard deviation of a gradient, in units of |grad F|: {noises}; {told} by {found[0]['calls']} calls."
+    calls = found[0]["calls"]
+    return f"Measured standard deviation of a gradient, in units of |grad F|: {noises}; {told} by {calls} calls."

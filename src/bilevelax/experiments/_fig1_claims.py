@@ -98,7 +98,8 @@ def beats_maml(records: Records, method: str) -> Claim:
     gaps = {words: {steps: last(steps, *columns) for steps in KINDS} for words, columns in ways.items()}
     held = [ok for gap in gaps.values() for ok in below(gap)]
     chosen = ", ".join(f"{best[steps]} with {words}" for steps, words in KINDS.items())
-    which = [{"method": method, "setting": name} for name in dict.fromkeys(best.values())]
+    measured = dict.fromkeys([f"K = {records.settings['K_tuned']}", *best.values()])
+    which = [{"method": method, "setting": name} for name in measured]
     return Claim(
         f"{method} beats MAML",
         "a figure without numbers",

@@ -51,7 +51,7 @@ SLOPE = (LAM / (1 + LAM)) ** 2
 METHODS = ("RT-MLMC", "BSVRB")
 CHUNKS = 50
 UNIT_STEP = optax.sgd(1.0)
-REAL = {"seeds": 4, "eps": 0.1, "blocks": 10, "K": 6, "T": 500, "rounds": 20, "rows": 6e8, "turns": 3}
+REAL = {"seeds": 8, "eps": 0.1, "blocks": 10, "K": 6, "T": 500, "rounds": 20, "rows": 6e8, "turns": 3}
 CONFIG = Config(
     title="Complexity against the number of tasks",
     place="Sections 1 and 4.1: the complexity of RT-MLMC does not depend on the number of tasks, that of BSVRB does",
@@ -69,7 +69,7 @@ CONFIG = Config(
             "M": [10, 20],
             "steps": [0.1, 0.03],
         },
-        "quick": {**REAL, "M": [20, 100, 500], "steps": [0.1, 0.03, 0.01]},
+        "quick": {**REAL, "seeds": 4, "M": [20, 100, 500], "steps": [0.1, 0.03, 0.01]},
         "full": {
             **REAL,
             "M": [20, 100, 500, 2000, 20000, 100000],

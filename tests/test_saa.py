@@ -106,14 +106,12 @@ def test_damped_newton_where_newton_diverges():
     np.testing.assert_allclose(found.y, 0, atol=1e-11)
 
 
-@pytest.mark.parametrize("shape", [(5,), (5, 3)])
-def test_elimination_solves(shape, key):
+def test_elimination_solves(key):
     key_A, key_b = random.split(key)
-    root, b = random.normal(key_A, (7, 5, 9)), random.normal(key_b, (7, *shape))
+    root, b = random.normal(key_A, (7, 5, 9)), random.normal(key_b, (7, 5))
     A = root @ root.mT
     found = jax.vmap(solve_positive)(A, b)
-    columns = b.reshape(7, 5, -1)
-    assert np.allclose(np.asarray(A) @ np.asarray(found).reshape(columns.shape), columns, rtol=1e-9, atol=1e-9)
+    assert np.allclose(np.einsum("nij,nj->ni", A, found), b, rtol=1e-9, atol=1e-9)
 
 
 PROGRAMS = {

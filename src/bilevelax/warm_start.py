@@ -16,7 +16,6 @@ from optax import tree
 from bilevelax.errors import require_positive, require_share
 from bilevelax.estimate import Estimate, Estimator, State
 from bilevelax.estimators._tables import table_of_starts
-from bilevelax.newton import solve_positive
 from bilevelax.problem import Key, Problem, X, Xi, Y
 
 MOST = 2048  # features of a context
@@ -152,7 +151,7 @@ def warm_regression(
         gram = forgetting * state.gram + phi.T @ phi
         moments = forgetting * state.moments + phi.T @ rows
         shift = ridge * jnp.trace(gram) / len(gram)
-        weights = solve_positive(gram + shift * jnp.eye(len(gram), dtype=gram.dtype), moments)
+        weights = jnp.linalg.solve(gram + shift * jnp.eye(len(gram), dtype=gram.dtype), moments)
         return Fit(gram, moments, weights)
 
     return Memory(lambda problem: problem, init, recall, learn)

@@ -258,7 +258,7 @@ def test_other_estimators(name, data):
 def test_a_choice_from_a_handful_of_rows_is_none(data):
     X, y = data
     with pytest.warns(UserWarning, match="6 rows are too few to hold any out"):
-        model = RobustNewsvendor(1, 9, penalty="cv", **{**TINY, "max_iter": 2}).fit(X[:6], y[:6])
+        model = RobustNewsvendor(1, 9, **{**TINY, "penalty": "cv", "max_iter": 2}).fit(X[:6], y[:6])
     assert model.penalty_ == np.inf
 
 

@@ -71,6 +71,11 @@ def axis_of(mesh: Mesh) -> str:
     return mesh.axis_names[0]
 
 
+def automatic(mesh: Mesh) -> Mesh:
+    """The same devices; `jax.make_mesh` makes axes along which arrays must be placed by hand."""
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
 @functools.lru_cache(maxsize=64)  # one program for many runs
 def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
     """A minibatch whose estimates are spread over the devices of a mesh by `shard_map`; gradients meet in one psum.

@@ -15,7 +15,7 @@ from jax import random
 from jax.sharding import Mesh
 
 from bilevelax.checkpoint import Snapshot
-from bilevelax.devices import columns_of, local, over_devices, replicate
+from bilevelax.devices import automatic, columns_of, local, over_devices, replicate
 from bilevelax.diagnostics.along import diagnosis
 from bilevelax.diagnostics.certify import StopWhen
 from bilevelax.errors import RunStopped
@@ -60,6 +60,7 @@ class Run:
         diagnose: int = 0,
         mesh: Mesh | None = None,
     ) -> None:
+        mesh = automatic(mesh) if mesh else None
         spread, place = over_devices(estimator, mesh) if mesh else estimator, replicate(mesh)
         self.feeder = feeder_of(problem, spread, key, every, mesh)
         inside = place(dataclasses.replace(problem, source=None))  # one program for every store

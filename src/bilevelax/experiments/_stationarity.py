@@ -124,11 +124,10 @@ class Totals:
 
     @functools.cached_property
     def _steps(self) -> list[Interval]:  # thousands of resamples for each eps, asked for by every table
-        return [
-            # a resample that ends above eps would need more steps than were run
-            bootstrap(lambda curves, i=i: or_more(self._needed(curves, i)), self.curves[:, i])  # type: ignore[misc]
-            for i in range(len(self.eps))
-        ]
+        def at(i: int) -> Interval:  # a resample that ends above eps would need more steps than were run
+            return bootstrap(lambda curves: or_more(self._needed(curves, i)), self.curves[:, i])
+
+        return [at(i) for i in range(len(self.eps))]
 
     def calls(self, name: str) -> list[Interval]:
         """Oracle calls of one kind for each eps."""

@@ -60,11 +60,15 @@ def _not_text(path: Path) -> ValueError:
     return ValueError(f"{path} is not UTF-8 text: save it as CSV UTF-8.")
 
 
-def read_table(path: str | Path, as_written: bool = False) -> Any:
-    """A CSV file as a data frame; ``as_written``: of the cells' own text."""
+def read_table(path: str | Path) -> Any:
+    """A CSV file as a data frame."""
     path = Path(path).expanduser()
-    layout, pd = layout_of(path), pandas()
-    options = {"dtype": str, "keep_default_na": False} if as_written else {"decimal": layout.decimal}
+    layout = layout_of(path)
+    return _read(path, layout, decimal=layout.decimal)
+
+
+def _read(path: Path, layout: Layout, **options: Any) -> Any:
+    pd = pandas()
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", pd.errors.ParserWarning)
@@ -95,7 +99,9 @@ def _require_empty_ends(path: Path, layout: Layout) -> None:
 
 def write_with(path: Path, columns: dict[str, np.ndarray], out: Path) -> list[str]:
     """The file ``path`` with columns added (or replaced: their names are returned), every other cell as it was."""
-    layout, table = layout_of(path.expanduser()), read_table(path, as_written=True)
+    path = path.expanduser()
+    layout = layout_of(path)
+    table = _read(path, layout, dtype=str, keep_default_na=False)
     out.parent.mkdir(parents=True, exist_ok=True)
     table.assign(**columns).to_csv(out, index=False, sep=layout.separator, decimal=layout.decimal)
     return [name for name in columns if name in layout.names]

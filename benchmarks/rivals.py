@@ -181,7 +181,7 @@ def _leaves(tree: Any) -> list[Any]:
 def jaxopt_average(n: int | str, m: int) -> Any:
     """m sample-average gradients by `vmap` over jaxopt's LBFGS with implicit differentiation: six lines of a user.
 
-    With "all" the follower's problem is that of all stored outcomes of its context.
+    With "all" the follower's problem is that of all stored outcomes of its context. Of m contexts, each is taken once.
     """
     import jax
     import jax.numpy as jnp
@@ -192,16 +192,16 @@ def jaxopt_average(n: int | str, m: int) -> Any:
     def estimate(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
         mean = problem.weighted() if n == "all" else problem.averaged(n)
 
-        def cost(x: Any, key: Any) -> Any:
+        def cost(x: Any, key: Any, i: Any) -> Any:
             key_xi, key_eta = jax.random.split(key)
-            xi = mean.context(key_xi)
+            xi = mean.nth_context(i) if problem.n_contexts == m else mean.context(key_xi)
             eta = problem.outcomes(xi) if n == "all" else mean.conditional(key_eta, xi)
             loss = lambda y, x, eta, xi: mean.g(x, y, eta, xi)
             solver = jaxopt.LBFGS(loss, maxiter=50, tol=1e-4, implicit_diff=True)
             return mean.f(x, solver.run(mean.start(x, xi), x, eta, xi).params, eta, xi)
 
         keys = jax.random.split(key, m)
-        grad = jax.grad(lambda x: jnp.mean(jax.vmap(cost, in_axes=(None, 0))(x, keys)))(x)
+        grad = jax.grad(lambda x: jnp.mean(jax.vmap(cost, in_axes=(None, 0, 0))(x, keys, jnp.arange(m))))(x)
         rows = len(jax.eval_shape(lambda: problem.outcomes(problem.context(key)))[1]) if n == "all" else n
         return bx.Estimate(grad, bx.Cost(xi=m, eta=m * rows), {})
 

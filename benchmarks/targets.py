@@ -3,10 +3,13 @@
 Each family has the same tuning budget: two settings, three learning rates of Adam and so many
 seconds for each, from two keys; the pair whose worse run is first at the targets, or comes nearest to
 them, then runs from other keys until F and grad F, judged exactly on fixed contexts, are both within their targets.
-Where all outcomes of a context are stored, one setting of those on samples takes them all.
+Where all outcomes of a context are stored, one setting of those on samples takes them all; where a step
+has as many contexts as there are, it takes each once, whoever's it is.
 ``auto`` is what `tune` chooses, with the same three rates. ``search s`` is what finding a setting
-took, compilation included: for ``auto`` `tune` and its rates, for the others their twelve pilot runs.
-``in all`` adds the run. ``python benchmarks/targets.py NAME ...`` measures some of the regimes again.
+took, compilation included and judging left out: for ``auto`` `tune` and its rates, for the others their
+twelve pilot runs. ``in all`` adds the run.
+
+``python benchmarks/targets.py NAME ...`` measures some of the regimes again.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from bilevelax.applications import Application
 from bilevelax.diagnostics.reference import context_number, count_contexts, exact_response, samples_of
 
 GAP, SLOPE = 0.01, 0.1  # targets: of F(x1) - F*, and of |grad F(x1)|
-EVERY = 20  # steps between the first looks; later ones are a twentieth of the way apart
+EVERY = 20  # steps of a chunk at most
+FIRST, APART = 2, 10  # steps between the first looks; later ones are a tenth of the way apart
 RATES = (0.01, 0.03, 0.1)
 PILOTS = (1, 2)  # keys of the runs that tune
 
@@ -43,7 +47,7 @@ class Effort(NamedTuple):
     best: float  # seconds of the search for F*
 
 
-QUICK, FULL = Effort(0.3, 1.0, 1, 1.0), Effort(1.0, 10.0, 3, 8.0)
+QUICK, FULL = Effort(0.3, 1.0, 1, 1.0), Effort(2.0, 20.0, 3, 8.0)
 
 
 class Regime(NamedTuple):
@@ -53,6 +57,11 @@ class Regime(NamedTuple):
     n: int  # samples of a context that suit it
     contexts: int  # judged
     samples: int
+
+    def batch(self, estimator: bx.Estimator) -> bx.Estimator:
+        """Its mean over the contexts of a step: each once where they are all there are."""
+        full = self.app.problem.n_contexts == self.m
+        return bx.minibatch(estimator, self.m, contexts="spread" if full else "independent")
 
 
 def judge(regime: Regime) -> Callable[[Any], tuple[float, float]]:
@@ -83,6 +92,11 @@ class Look(NamedTuple):
     slope: float
 
 
+def chunks(n: int) -> list[int]:
+    """n steps, at most EVERY at a time."""
+    return [EVERY] * (n // EVERY) + [n % EVERY] * (n % EVERY > 0)
+
+
 class Compiled(NamedTuple):
     """An estimator's chunk, compiled once for all learning rates and keys."""
 
@@ -92,7 +106,7 @@ class Compiled(NamedTuple):
 
     def first(self, rate: float) -> steps.Carry:
         carry = steps.initial_carry(self.regime.app.problem, self.estimator, self.optimizer, self.regime.app.x1)
-        carry.opt_state.hyperparams["learning_rate"] = jnp.asarray(rate)
+        carry.opt_state.hyperparams["learning_rate"] = jnp.asarray(rate, float)  # else the second chunk compiles again
         return carry
 
     def chunk(self, carry: steps.Carry, key: Any, n: int) -> Any:
@@ -102,11 +116,11 @@ class Compiled(NamedTuple):
     def run(self, rate: float, seed: int, seconds: float, judged: Any, done: Callable[[Look], bool]) -> list[Look]:
         carry, looks, taken, eta = self.first(rate), [], 0.0, 0
         while taken < seconds:
-            for _ in range(max(1, int(carry.t) // (20 * EVERY))):  # judging takes longer than steps
+            for n in chunks(max(FIRST, int(carry.t) // APART)):  # judging takes longer than steps
                 started = time.perf_counter()
-                carry, log = self.chunk(carry, random.key(seed), EVERY)
+                carry, log = self.chunk(carry, random.key(seed), n)
                 taken += time.perf_counter() - started
-                eta += int(np.asarray(log.cost.eta).sum())
+                eta += int(np.asarray(log.cost.eta)[:n].sum())
             look = Look(taken, int(carry.t), eta, *judged(carry.x))
             looks.append(look)
             if done(look) or not np.isfinite(look.F):
@@ -134,7 +148,7 @@ def chosen(regime: Regime) -> dict[str, bx.Estimator]:
 
 def families(regime: Regime) -> dict[str, Callable[[], dict[str, bx.Estimator]]]:
     """Of each its two settings, made when they are asked for: making some takes a pilot."""
-    n, many = regime.n, lambda estimator: bx.minibatch(estimator, regime.m)
+    n, many = regime.n, regime.batch
     sizes = (n, 4 * n) if regime.app.problem.support is None else (4 * n, "all")
     inner = bx.epoch_sgd(batch=8), bx.summed_neumann()
     found: dict[str, Callable[[], dict[str, bx.Estimator]]] = {
@@ -165,40 +179,52 @@ class Target(NamedTuple):
         return self.missed(look) <= 1
 
 
-class Best(NamedTuple):
+class Trial(NamedTuple):
     label: str
     rate: float
     compiled: Compiled
     compile_seconds: float
+    seconds: float  # of its pilot runs
     score: tuple[float, float]  # how far off the target, and when
 
 
-def tuned(regime: Regime, settings: dict[str, bx.Estimator], effort: Effort, target: Target, judged: Any) -> Best:
+class Search(NamedTuple):
+    best: Trial
+    seconds: float
+
+
+def search(
+    regime: Regime, settings: Callable[[], dict[str, bx.Estimator]], effort: Effort, target: Target, judged: Any
+) -> Search:
     """The setting and learning rate whose worse pilot run is first at the target, else ends nearest to it."""
-    trials = []
-    for label, estimator in settings.items():
+    started = time.perf_counter()
+    made = settings()
+    taken, trials = time.perf_counter() - started, []
+    for label, estimator in made.items():
         one, seconds = compiled(regime, estimator)
+        taken += seconds
         for rate in RATES:
             ends = [one.run(rate, seed, effort.pilot, judged, target.reached)[-1] for seed in PILOTS]
             worse = max((max(1.0, target.missed(look)), look.seconds) for look in ends)
-            trials.append(Best(label, rate, one, seconds, worse))
-    return min(trials, key=lambda trial: trial.score)
+            trials.append(Trial(label, rate, one, seconds, sum(look.seconds for look in ends), worse))
+    return Search(min(trials, key=lambda trial: trial.score), taken + sum(trial.seconds for trial in trials))
 
 
 def lowest(regime: Regime, effort: Effort, judged: Any) -> float:
     """F*: the end of a long run with falling learning rates on many samples."""
     exact = regime.app.problem.support is not None
-    one, _ = compiled(regime, bx.minibatch(bx.saa("all" if exact else 16 * regime.n), regime.m))
+    one, _ = compiled(regime, regime.batch(bx.saa("all" if exact else 16 * regime.n)))
     carry = one.first(RATES[0])
     for rate in np.geomspace(0.1, 1e-3, 9):
-        carry.opt_state.hyperparams["learning_rate"] = jnp.asarray(float(rate))
+        carry.opt_state.hyperparams["learning_rate"] = jnp.asarray(rate, float)
         started = time.perf_counter()
         while time.perf_counter() - started < effort.best / 9:
             carry, _ = one.chunk(carry, random.key(2), EVERY)
     return judged(carry.x)[0]
 
 
-def row(regime: Regime, family: str, best: Best, effort: Effort, target: Target, judged: Any, search: float) -> Any:
+def row(regime: Regime, family: str, found: Search, effort: Effort, target: Target, judged: Any) -> Any:
+    best = found.best
     runs = [best.compiled.run(best.rate, 100 + s, effort.limit, judged, target.reached) for s in range(effort.seeds)]
     ends = [looks[-1] for looks in runs]
     reached = [target.reached(look) for look in ends]
@@ -206,7 +232,7 @@ def row(regime: Regime, family: str, best: Best, effort: Effort, target: Target,
     return {
         "regime": regime.name,
         "estimator": f"{family} {best.label}, rate {best.rate:g}",
-        "in all": search + median(seconds) if all(reached) else None,
+        "in all": found.seconds + median(seconds) if all(reached) else None,
         "seconds": median(seconds) if all(reached) else None,
         "least": min(seconds) if any(reached) else None,
         "most": max(seconds) if all(reached) else None,
@@ -214,7 +240,7 @@ def row(regime: Regime, family: str, best: Best, effort: Effort, target: Target,
         "steps": int(median([look.steps for look in ends])),
         "samples of eta": int(median([look.eta for look in ends])),
         "compile s": best.compile_seconds,
-        "search s": search,
+        "search s": found.seconds,
     }
 
 
@@ -225,9 +251,8 @@ def compare(regime: Regime, effort: Effort) -> list[dict[str, Any]]:
     target = Target(F_star, first - F_star, slope)
     rows = []
     for family, settings in families(regime).items():
-        started = time.perf_counter()
-        best = tuned(regime, settings(), effort, target, judged)
-        rows.append(row(regime, family, best, effort, target, judged, time.perf_counter() - started))
+        found = search(regime, settings, effort, target, judged)
+        rows.append(row(regime, family, found, effort, target, judged))
     return rows
 
 
@@ -249,7 +274,7 @@ def run(quick: bool = False, names: Sequence[str] = ()) -> None:
     notes = [
         f"Until F - F* <= {GAP:g} (F(x1) - F*) and |grad F| <= {SLOPE:g} |grad F(x1)|; seconds: median, least and most "
         f"of {effort.seeds} keys, without compilation; - where not within {effort.limit:g} s.",
-        "samples of eta: of the median run. search s: spent before the first step of the run that counts.",
+        "samples of eta: of the median run. search s: spent before the first step of the run that counts, without judging.",
     ]
     for name in names or found:  # one takes some minutes
         rows = compare(found[name], effort)

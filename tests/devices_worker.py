@@ -1,5 +1,6 @@
 """``devices_worker.py eight FOLDER`` or ``devices_worker.py host I N PORT FOLDER T``: runs on a mesh."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -28,6 +29,12 @@ QUADRATIC = bx.Problem(
     data=np.ones(3),
     mu_g=2.0,
     L_g1=2.0,
+)
+NUMBERED = dataclasses.replace(
+    QUADRATIC,
+    sample_context=lambda key, data: data + random.randint(key, (), 0, 8),
+    n_contexts=8,
+    context_at=lambda i, data: data + i,
 )
 RT = bx.minibatch(bx.rt_mlmc(2, inverse=bx.neumann(1)), 16)
 
@@ -69,6 +76,7 @@ def eight(folder):
         ("rt_mlmc", QUADRATIC, RT, (8, 8)),
         ("maml from a store", clients(folder), maml, (8,)),
         ("shared", QUADRATIC, bx.minibatch(bx.rt_mlmc(1, inverse=bx.neumann(1)), 4, "shared"), (4,)),
+        ("spread", NUMBERED, bx.minibatch(bx.maml(), 8, contexts="spread"), (4,)),
     ):
         one = minimize(problem, estimator)
         many = [minimize(problem, estimator, mesh=mesh(n)) for n in sizes]

@@ -275,7 +275,7 @@ def test_restart_puts_the_old_run_aside(whole, tmp_path):
 def test_what_tune_chose_stays_chosen(tmp_path, monkeypatch):
     chosen = []
     monkeypatch.setattr(outer, "tuned_now", lambda *a: chosen.append(1) or (ESTIMATOR, {"choice": "mine"}))
-    monkeypatch.setattr(outer, "named_candidate", lambda problem, choice: {"mine": ESTIMATOR}[choice])
+    monkeypatch.setattr(outer, "named_candidate", lambda problem, choice, devices: {"mine": ESTIMATOR}[choice])
     minimize(tmp_path, estimator="auto", T=10)
     result = minimize(tmp_path, estimator="auto", T=20)
     assert chosen == [1] and result.manifest["tuning"] == {"choice": "mine"}

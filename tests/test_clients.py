@@ -220,8 +220,8 @@ def test_unseen_clients_and_diagnostics(on_disk, tmp_path, key):
 def test_contexts_that_were_not_read_are_not_taken_for_others(key):
     keys = random.split(key, 3)
     fed = Fed(jax.vmap(tag)(keys[:2]), {"v": jnp.asarray([[1.0], [2.0]])})
-    assert [float(find(k, fed)["v"][0]) for k in keys[:2]] == [1.0, 2.0]
-    assert jnp.isnan(find(keys[2], fed)["v"][0])
+    assert [float(find(k, *fed)["v"][0]) for k in keys[:2]] == [1.0, 2.0]
+    assert jnp.isnan(find(keys[2], *fed)["v"][0])
 
 
 def test_estimators_that_do_not_tell_are_refused(on_disk):

@@ -11,11 +11,11 @@ PACKAGE = Path(__file__).parents[1] / "src" / "bilevelax"
 # A file may import from strictly lower layers, or from its own.
 LAYERS = [
     {"_version", "problem"},
-    {"trees", "errors", "validate", "estimate", "feed", "history", "progress", "discovery", "plots"},
+    {"trees", "errors", "validate", "estimate", "feed", "history", "progress", "discovery", "plots", "compiling"},
     {"checkpoint", "fingerprint", "result", "journal", "run_folder", "signals"},
     {"lower", "newton", "inverse", "sample_average", "draws", "curvature", "constraints", "schedules"},
     {"hypergradient", "special_cases", "stored", "clients", "respond"},
-    {"estimators", "minibatch", "devices", "steps", "warm_start", "testing"},
+    {"estimators", "minibatch", "spread", "devices", "steps", "warm_start", "testing"},
     {"diagnostics"},
     {"outer", "run"},
     {"sweep", "_public"},

@@ -87,7 +87,7 @@ def from_clients(
 
     def sample_context(key: Key, data: Fed | Resident) -> Client:
         if isinstance(data, Fed):
-            return find(key, data)
+            return find(key, *data)
         i = random.randint(key, (), 0, data.clients.mask.shape[0])
         return jax.tree.map(lambda a: a[i], data.clients)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import eigh_tridiagonal
 
+from bilevelax.compiling import jit_once
 from bilevelax.errors import require_integer, require_key
 from bilevelax.problem import Key, Problem, X
 from bilevelax.validate import as_arrays, check_shapes
@@ -54,7 +54,7 @@ def extreme_eigenvalues(product: Callable[[jax.Array], jax.Array], start: jax.Ar
     return eigh_tridiagonal(alpha, beta[:-1], eigvals_only=True)[jnp.array([0, -1])]
 
 
-@partial(jax.jit, static_argnames=("contexts", "samples", "steps", "points"))
+@jit_once(static_argnames=("contexts", "samples", "steps", "points"))
 def _extremes(key: Key, problem: Problem, x: X, contexts: int, samples: int, steps: int, points: int) -> jax.Array:
     average = problem.averaged(samples) if problem.support is None else problem.weighted()
     every_context = problem.n_contexts is not None and problem.n_contexts <= contexts

@@ -92,6 +92,7 @@ def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
         keys, levels = lane_keys(key, batch.m)[dealt.lanes], _levels(batch, key, dealt)
+        problem = batch.with_contexts(problem, key)
         specs = jax.tree.map(lambda a: split if _is_fed(a) else REPLICATED, problem, is_leaf=_is_fed)
 
         def local(keys: Key, levels: Any, problem: Problem, x: X) -> Estimate:

@@ -45,15 +45,15 @@ def as_numbers(tags: Any) -> np.ndarray:
     return (words[..., 0] << np.uint64(32)) | words[..., 1]
 
 
-def find(key: Key, fed: Fed) -> Xi:
-    """The context of this key; not a number where it was not read, so that nobody takes another for it."""
-    same = jnp.all(fed.tags == tag(key)[None], axis=1)
+def find(key: Key, tags: jax.Array, contexts: PyTree) -> Xi:
+    """The context of this key; not a number where it is not there, so that nobody takes another for it."""
+    same = jnp.all(tags == tag(key)[None], axis=1)
     row = jnp.argmax(same)
 
     def pick(a: jax.Array) -> jax.Array:
         return jnp.where(same[row], a[row], jnp.nan) if jnp.issubdtype(a.dtype, jnp.floating) else a[row]
 
-    return jax.tree.map(pick, fed.contexts)
+    return jax.tree.map(pick, contexts)
 
 
 class Feeder:

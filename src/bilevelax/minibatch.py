@@ -12,12 +12,14 @@ from jax import lax, random
 from bilevelax.errors import require_choice, require_integer
 from bilevelax.estimate import Count, Estimate, Estimator, Levels, stateless
 from bilevelax.problem import Key, Problem, X
+from bilevelax.spread import with_spread_contexts
 
 MODES = ("stratified", "loop", "vmap", "shared")
+CONTEXTS = ("independent", "spread")
 FEW = 4  # a level that fewer lanes reach is not vectorised
 
 
-def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimator:
+def minibatch(estimator: Estimator, m: int, mode: str = "stratified", contexts: str = "independent") -> Estimator:
     """The mean of m estimates, each with its own context.
 
     A `vmap` over random levels runs every lane to the longest one and so undoes RT-MLMC;
@@ -30,24 +32,30 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified") -> Estimat
     - ``shared``: one random level for the whole batch, vectorised. Cheap, more variance.
 
     Estimators without levels are vectorised in the modes ``stratified`` and ``shared``.
+
+    Contexts are ``independent`` draws, as in the paper. Where they are numbered, ``contexts="spread"``
+    takes one from each of m equal stretches of the numbers: same mean, less variance, and the full
+    batch, each context once, where m is ``n_contexts``.
     """
     require_integer("m", "minibatch", m, 1)
     require_choice("mode", "minibatch", mode, MODES)
-    batch, levels = Batch(estimator, m, mode), estimator.levels
+    require_choice("contexts", "minibatch", contexts, CONTEXTS)
+    batch, levels = Batch(estimator, m, mode, contexts), estimator.levels
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
         keys, key_k = lane_keys(key, m), random.fold_in(key, m)
+        problem = batch.with_contexts(problem, key)
         if mode == "stratified" and levels is not None:
             return mean(stratified(levels, key_k, keys, problem, x))
         k = levels.draw(key_k) if mode == "shared" and levels is not None else None
         return mean(unstratified(batch, keys, k, problem, x))
 
-    def contexts(key: Key) -> Key:
+    def keys_of_contexts(key: Key) -> Key:
         assert estimator.contexts is not None
         keys = jax.vmap(estimator.contexts)(lane_keys(key, m))
         return keys.reshape(-1, *keys.shape[2:])
 
-    whole = stateless(estimate, settings=estimator.settings, contexts=estimator.contexts and contexts)
+    whole = stateless(estimate, settings=estimator.settings, contexts=estimator.contexts and keys_of_contexts)
     return whole._replace(batch=batch)
 
 
@@ -57,6 +65,13 @@ class Batch(NamedTuple):
     estimator: Estimator
     m: int
     mode: str
+    contexts: str
+
+    def with_contexts(self, problem: Problem, key: Key) -> Problem:
+        """The problem whose contexts are those of the minibatch with this key."""
+        if self.contexts == "independent":
+            return problem
+        return with_spread_contexts(problem, self.estimator, random.fold_in(key, self.m + 1), lane_keys(key, self.m))
 
 
 def unstratified(batch: Batch, keys: Key, k: Count | None, problem: Problem, x: X) -> Estimate:

@@ -91,7 +91,8 @@ def minimize(
         keeper = stack.enter_context(Keeper(checkpoint, T, resume)) if checkpoint else None
         if isinstance(estimator, str):
             require_choice("estimator", "minimize", estimator, ("auto",))
-            estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key)
+            devices = mesh.size if mesh else 1
+            estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key, devices)
         run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose, mesh)
         stack.callback(run.close)
         saved = (
@@ -112,12 +113,12 @@ def minimize(
     return run.result()
 
 
-def tuned_now(problem: Problem, x1: X, key: Key) -> tuple[Estimator, dict[str, Any]]:
-    tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE))
-    return tuned.estimator, tuned.asdict()
+def tuned_now(problem: Problem, x1: X, key: Key, devices: int) -> tuple[Estimator, dict[str, Any]]:
+    tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE), devices=devices)
+    return tuned.estimator, {**tuned.asdict(), "devices": devices}
 
 
 def tuned_before(problem: Problem, keeper: Keeper | None) -> tuple[Estimator, dict[str, Any]] | None:
     """What the run that goes on was given: a measurement taken again might choose another."""
     table = keeper.tuning() if keeper else None
-    return (named_candidate(problem, table["choice"]), table) if table else None
+    return (named_candidate(problem, table["choice"], table.get("devices", 1)), table) if table else None

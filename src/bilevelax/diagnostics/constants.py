@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
 
+from bilevelax.compiling import jit_once
 from bilevelax.curvature import extreme_eigenvalues
 from bilevelax.diagnostics.reference import LANES, context_number, count_contexts, halves, samples_of
 from bilevelax.diagnostics.tables import number, text_table
@@ -77,7 +77,7 @@ class Constants(NamedTuple):
         )
 
 
-@partial(jax.jit, static_argnames=("contexts", "samples"))
+@jit_once(static_argnames=("contexts", "samples"))
 def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[jax.Array, jax.Array]:
     """(of the mean over all samples and over each half of them, of single samples): extreme eigenvalues."""
     mean, known = problem.weighted(), problem.support is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from optax import tree
 
 from bilevelax import trees
+from bilevelax.compiling import jit_once
 from bilevelax.diagnostics.reference import flat_rows, samples_of
 from bilevelax.inverse import InverseHessian
 from bilevelax.lower import LowerSolver
@@ -46,7 +46,7 @@ def _square(tree_: PyTree) -> jax.Array:
     return tree.norm(tree_, squared=True)
 
 
-@partial(jax.jit, static_argnames=("lower", "K"))
+@jit_once(static_argnames=("lower", "K"))
 def _lower_errors(
     key: Key, problem: Problem, x: X, contexts: Xi, y_star: Y, lower: LowerSolver, K: int
 ) -> tuple[X, jax.Array, jax.Array]:
@@ -81,7 +81,7 @@ def lower_errors(
     return LowerErrors(rows, float(jnp.sqrt(errors.mean())), float(jnp.sqrt(start.mean())))
 
 
-@partial(jax.jit, static_argnames=("inverse",))
+@jit_once(static_argnames=("inverse",))
 def _inverse_errors(key: Key, problem: Problem, x: X, contexts: Xi, y_star: Y, inverse: InverseHessian) -> X:
     linear = direct_or_cg()
 
@@ -107,7 +107,7 @@ def inverse_errors(key: Key, problem: Problem, x: X, contexts: Xi, y_star: Y, in
     return flat_rows(jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), grads))
 
 
-@jax.jit
+@jit_once()
 def _cost_and_grad(key: Key, problem: Problem, x: X, contexts: Xi, y_star: Y) -> tuple[jax.Array, X]:
     """F over some contexts on fixed samples, and its gradient by the implicit function theorem."""
     tight = 10 * float(jnp.finfo(jnp.result_type(*jax.tree.leaves(y_star))).eps)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bilevelax.compiling import jit_once
 from bilevelax.diagnostics.reference import flat_rows
 from bilevelax.errors import require_integer, require_key
 from bilevelax.estimate import Cost, Estimate, Estimator
@@ -21,7 +20,7 @@ LEAST = 1e-3  # a pilot may see no difference at all: the mean must stay that of
 MOST = 0.5  # the pilot's own rate
 
 
-@partial(jax.jit, static_argnames=("estimator", "contexts"))
+@jit_once(static_argnames=("estimator", "contexts"))
 def _pilot(key: Key, problem: Problem, x: X, *, estimator: Estimator, contexts: int) -> tuple[Estimate, Estimate]:
     """Estimates of the same draws without and with the correction of level 1."""
     levels = estimator.levels

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from optax import tree
 
 from bilevelax import trees
+from bilevelax.compiling import jit_once
 from bilevelax.newton import default_tol, direct_or_cg
 from bilevelax.problem import Eta, Key, Problem, PyTree, X, Xi, Y
 from bilevelax.sample_average import Average, Response, newton_solver, of_stack, respond_on
@@ -86,7 +86,7 @@ def exact_response(problem: Problem, x: X, xi: Xi, y: Y, etas: Eta, weights: jax
     return respond_on(average, y, newton_solver(), direct_or_cg()), average
 
 
-@partial(jax.jit, static_argnames=("contexts", "samples"))
+@jit_once(static_argnames=("contexts", "samples"))
 def _reference(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[Any, ...]:
     def one(i: jax.Array) -> tuple[Any, ...]:
         xi = context_number(i, key, problem, contexts)

@@ -91,12 +91,26 @@ class Candidate(NamedTuple):
     estimator: Estimator
     weight: float = 1.0
 
+    def over(self, contexts: int, how: str) -> Candidate:
+        """The mean over so many contexts."""
+        spread = f", {contexts} contexts" + ", spread" * (how == "spread")
+        return self._replace(name=self.name + spread, estimator=minibatch(self.estimator, contexts, contexts=how))
 
-def candidates(problem: Problem, contexts: int) -> list[Candidate]:
-    """Estimators that can run on the problem, most promising first; the rates are typical of `correction_rate`."""
-    exact = [] if problem.support is None else [Candidate("saa(n='all')", saa("all"))]
+
+def candidates(problem: Problem, contexts: int, devices: int = 1) -> list[Candidate]:
+    """Estimators that can run on the problem, most promising first; the rates are typical of `correction_rate`.
+
+    Of no more contexts than a minibatch has, each gets its share of it: once where its gradient is
+    exact, so that a step takes the full batch, else as often as fills the minibatch.
+    """
+    n = problem.n_contexts
+    full = lambda lanes, each: -(-lanes // each) * each  # up to a multiple
+    once, often, how = (
+        (contexts, contexts, "independent") if n is None or n > contexts else (n, full(contexts, n), "spread")
+    )
+    once, often = full(once, devices), full(often, devices)
+    exact = [] if problem.support is None else [Candidate("saa(n='all')", saa("all")).over(once, how)]
     named = [
-        *exact,
         Candidate("saa(n=32)", saa(32)),
         Candidate("saa(n=8)", saa(8)),
         Candidate("antithetic_mlmc(n0=8)", rare(8, correction_rate=0.05), 2.5),
@@ -109,15 +123,12 @@ def candidates(problem: Problem, contexts: int) -> list[Candidate]:
             Candidate("rt_mlmc(K=8), 8 samples a draw", rt_mlmc(8, lower, inverse, batch=8), 5.0),
             Candidate("rt_mlmc(K=8)", rt_mlmc(8), 5.0),
         ]
-    return [
-        Candidate(f"{each.name}, {contexts} contexts", minibatch(each.estimator, contexts), each.weight)
-        for each in named
-    ]
+    return [*exact, *(each.over(often, how) for each in named)]
 
 
-def named_candidate(problem: Problem, choice: str) -> Estimator:
+def named_candidate(problem: Problem, choice: str, devices: int) -> Estimator:
     """The candidate that `tune` called by this name."""
-    return {each.name: each.estimator for each in candidates(problem, CONTEXTS)}[choice]
+    return {each.name: each.estimator for each in candidates(problem, CONTEXTS, devices)}[choice]
 
 
 class Lap(NamedTuple):
@@ -160,10 +171,12 @@ def tune(
     contexts: int = CONTEXTS,
     tol: float = 0.05,
     among: dict[str, Estimator] | None = None,
+    devices: int = 1,
 ) -> Tuned:
     """Choose an estimator by measurement at x: least time x variance among those without visible bias.
 
-    Each candidate is a `minibatch` of ``contexts``. All that the budget allows are measured a
+    Each candidate is a `minibatch` of ``contexts``; where there are no more than that, each has its share of
+    it, and with all its outcomes known the gradient is exact. All that the budget allows are measured a
     little, the better half of them twice as long, and so on until one is left or time is up
     (successive halving); a survivor that turns out biased gives way to the best without visible bias.
     Bias is measured against exact gradients of 32 contexts and relative to the size of the
@@ -175,11 +188,13 @@ def tune(
         contexts: averaged in each estimate.
         tol: largest relative bias allowed; an estimator is refused where its bias is surely above.
         among: candidates by name instead of the library's own; used as they are, without a minibatch.
+        devices: of the mesh that the estimator is for; its contexts are a multiple of them.
     """
     started = time.perf_counter()
     require_key("tune", key)
     require_positive("budget_seconds", "tune", budget_seconds, infinite=True)
     require_integer("contexts", "tune", contexts, 1)
+    require_integer("devices", "tune", devices, 1)
     require_positive("tol", "tune", tol)
     if among is not None and not among:
         raise ValueError(
@@ -191,7 +206,7 @@ def tune(
     few, key_rows = only_contexts(problem, exact.contexts), random.fold_in(key, 1)
     measure = partial(_measure, key_rows, few, x)
     left = lambda: budget_seconds - (time.perf_counter() - started)
-    chosen = candidates(problem, contexts) if among is None else [Candidate(*each) for each in among.items()]
+    chosen = candidates(problem, contexts, devices) if among is None else [Candidate(*each) for each in among.items()]
     trials = best_first(_halved(_first_laps(chosen, measure, left), chosen, exact, measure, left, tol), tol)
     measured = {trial.name for trial in trials}
     skipped = tuple(each.name for each in chosen if each.name not in measured)

@@ -1,12 +1,14 @@
 """Time x variance and bias of RT-MLMC, saa and antithetic_mlmc: softmax, newsvendor, continuous contexts.
 
-Every estimator averages 64 contexts a call. The gradient that they are held against is exact where
-all outcomes are known, else the mean of untruncated, hence unbiased, antithetic estimates. ``bias`` is
-relative to its norm, with the noise of both means taken out (so it may come out as 0); ``error in
-1 s`` is bias^2 + variance at the number of calls that one second allows, which is what an outer step
-pays for, and ``100 s`` what a certificate or a last, long step would; a bias within twice its noise counts
-as none there, whoever's it is. ``/ best antithetic`` divides by the best of the antithetic rows, with the
-standard error of the ratio from those of the two times and variances. ``decay`` is how E|Delta_l|^2 falls.
+Every estimator averages about 64 contexts a call: where there are 20 or 50 in all, 60 or 50 of them,
+each equally often (`minibatch(contexts="spread")`), but in the paper's form of RT-MLMC. The gradient
+that they are held against is exact where all outcomes are known, else the mean of untruncated, hence
+unbiased, antithetic estimates. ``bias`` is relative to its norm, with the noise of both means taken out
+(so it may come out as 0); ``error in 1 s`` is bias^2 + variance at the number of calls that one second
+allows, which is what an outer step pays for, and ``100 s`` what a certificate or a last, long step would;
+a bias within twice its noise counts as none there, whoever's it is. ``/ best antithetic`` divides by the
+best of the antithetic rows, with the standard error of the ratio from those of the two times and
+variances. ``decay`` is how E|Delta_l|^2 falls.
 
 ``python benchmarks/antithetic.py NAME ...`` measures some of the problems again, each into its own record.
 """
@@ -31,9 +33,20 @@ import bilevelax as bx
 from bilevelax.applications import Application, meta_learning
 from bilevelax.diagnostics.reference import reference
 
-M = 64
 DEPTH = 4  # levels whose differences are measured
 LEAST = 20  # calls of which a variance is estimated
+
+
+class Setup(NamedTuple):
+    """A problem, and what suits it."""
+
+    app: Application
+    n0: int
+    m: int = 64  # contexts a call: a multiple of their number where that is small
+
+    @property
+    def contexts(self) -> str:
+        return "independent" if self.app.problem.n_contexts is None else "spread"
 
 
 class Setting(NamedTuple):
@@ -46,6 +59,7 @@ class Setting(NamedTuple):
     N: int | None = None  # terms of the series, by default from mu_g and L_g1
     beta: float = 1.0  # beta0 in units of 1 / mu_g
     mode: str = "stratified"
+    contexts: str = "independent"
 
     def estimator(self, problem: bx.Problem) -> bx.Estimator:
         inverse = bx.summed_neumann(self.N) if self.summed else bx.neumann(self.N)
@@ -69,6 +83,8 @@ SEARCH = (
     ("beta", (2.0,)),
     ("mode", ("shared",)),
 )
+# and before all of these, where contexts are numbered
+SPREAD = ("contexts", ("spread",))
 
 
 class Effort(NamedTuple):
@@ -110,12 +126,12 @@ class Truth(NamedTuple):
     noise: float
 
 
-def truth(app: Application, n0: int, calls: int) -> Truth:
+def truth(setup: Setup, calls: int) -> Truth:
     """On all outcomes of all contexts where they are known, else the mean of estimates without bias."""
-    problem = app.problem
+    problem = setup.app.problem
     if problem.n_contexts is not None and problem.support is not None:
-        return Truth(reference(random.key(0), problem, app.x1, problem.n_contexts, 0).grad, 0.0)
-    found = compiled(app, bx.antithetic_mlmc(4 * n0, None, 0.05, factor=8)).sample(calls, 2, np.inf)
+        return Truth(reference(random.key(0), problem, setup.app.x1, problem.n_contexts, 0).grad, 0.0)
+    found = compiled(setup, bx.antithetic_mlmc(4 * setup.n0, None, 0.05, factor=8)).sample(calls, 2, np.inf)
     return Truth(found.mean, found.variance / calls)
 
 
@@ -137,8 +153,8 @@ class Compiled(NamedTuple):
         return Sample(np.stack(rows))
 
 
-def compiled(app: Application, estimator: bx.Estimator, mode: str = "stratified") -> Compiled:
-    return as_it_is(app, bx.minibatch(estimator, M, mode))
+def compiled(setup: Setup, estimator: bx.Estimator, mode: str = "stratified", contexts: str | None = None) -> Compiled:
+    return as_it_is(setup.app, bx.minibatch(estimator, setup.m, mode, contexts or setup.contexts))
 
 
 def as_it_is(app: Application, batch: bx.Estimator) -> Compiled:
@@ -150,19 +166,19 @@ def milliseconds(calls: dict[str, Compiled], rounds: int) -> dict[str, list[floa
     return {name: [1e3 * s for s in seconds] for name, seconds in interleaved(calls, rounds).items()}
 
 
-def tuned_rt_mlmc(app: Application, exact: Truth, effort: Effort) -> tuple[str, Compiled]:
+def tuned_rt_mlmc(setup: Setup, exact: Truth, effort: Effort) -> tuple[str, Compiled]:
     """The setting of least error in one second, found by one argument after another."""
     known: dict[Setting, tuple[float, Compiled]] = {}
 
     def score(setting: Setting) -> float:
         if setting not in known:
-            call = compiled(app, setting.estimator(app.problem), setting.mode)
+            call = compiled(setup, setting.estimator(setup.app.problem), setting.mode, setting.contexts)
             found = row(call.sample(effort.pilot, 1, effort.seconds / 3), exact, milliseconds({"": call}, 5)[""])
             known[setting] = found["error in 1 s"], call
         return known[setting][0]
 
     best = effort.single
-    for name, values in effort.search:
+    for name, values in (SPREAD, *effort.search) if setup.contexts == "spread" else effort.search:
         best = min([best, *(best._replace(**{name: value}) for value in values)], key=score)
     return str(best), known[best][1]
 
@@ -175,19 +191,21 @@ def fitted(app: Application, n0: int, levels: int | None, factor: int) -> tuple[
     return name, bx.antithetic_mlmc(n0, levels, rate, factor=factor)
 
 
-def compare(name: str, app: Application, n0: int, effort: Effort) -> list[dict[str, Any]]:
-    exact = truth(app, n0, 8 * effort.calls)
-    tuned_name, tuned = tuned_rt_mlmc(app, exact, effort)
+def compare(name: str, setup: Setup, effort: Effort) -> list[dict[str, Any]]:
+    app, n0 = setup.app, setup.n0
+    exact = truth(setup, 8 * effort.calls)
+    tuned_name, tuned = tuned_rt_mlmc(setup, exact, effort)
+    single = compiled(setup, effort.single.estimator(app.problem), contexts=effort.single.contexts)
     others = {
-        f"{effort.single}, single samples": effort.single.estimator(app.problem),
         f"saa n={n0}": bx.saa(n0),
         f"saa n={4 * n0}": bx.saa(4 * n0),
         f"antithetic n0={n0}": bx.antithetic_mlmc(n0),
         **dict(fitted(app, *each) for each in ((n0, 6, 2), (n0, 2, 8), (4 * n0, 2, 8), (n0, None, 8))),
     }
-    calls = {f"{tuned_name}, tuned": tuned} | {label: compiled(app, estimator) for label, estimator in others.items()}
+    calls = {f"{tuned_name}, tuned": tuned, f"{effort.single}, single samples": single}
+    calls |= {label: compiled(setup, estimator) for label, estimator in others.items()}
     if installed("jaxopt"):
-        calls[f"vmap of jaxopt LBFGS, n={n0}"] = as_it_is(app, jaxopt_average(n0, M))
+        calls[f"vmap of jaxopt LBFGS, n={n0}"] = as_it_is(app, jaxopt_average(n0, setup.m))
     ms = milliseconds(calls, effort.rounds)
     rows = [
         {"problem": name, "estimator": label, **row(call.sample(effort.calls, 3, effort.seconds), exact, ms[label])}
@@ -248,35 +266,34 @@ def tiny_imagenet(norm: float) -> Application:
     return meta_learning.make(arrays[0], arrays[1], norm=norm, batch=1)
 
 
-def problems(quick: bool) -> dict[str, Callable[[], tuple[Application, int]]]:
-    """Each with the n0 that suits it."""
-    found: dict[str, Callable[[], tuple[Application, int]]] = {"continuous contexts": lambda: (leader_follower(), 8)}
+def problems(quick: bool) -> dict[str, Callable[[], Setup]]:
+    found: dict[str, Callable[[], Setup]] = {"continuous contexts": lambda: Setup(leader_follower(), 8)}
     if not quick:
-        found["softmax d=64"] = lambda: (meta(d=64, images=50), 16)
-        found["softmax d=512"] = lambda: (meta(), 32)
-        found["newsvendor, 50 contexts"] = lambda: (newsvendor(), 8)
+        found["softmax d=64"] = lambda: Setup(meta(d=64, images=50), 16, 60)
+        found["softmax d=512"] = lambda: Setup(meta(), 32, 60)
+        found["newsvendor, 50 contexts"] = lambda: Setup(newsvendor(), 8, 50)
         if "BILEVELAX_DATA" in os.environ:
-            found["tinyImageNet, norm 5"] = lambda: (tiny_imagenet(5.0), 32)
-            found["tinyImageNet, norm 10"] = lambda: (tiny_imagenet(10.0), 32)
+            found["tinyImageNet, norm 5"] = lambda: Setup(tiny_imagenet(5.0), 32, 60)
+            found["tinyImageNet, norm 10"] = lambda: Setup(tiny_imagenet(10.0), 32, 60)
     return found
 
 
-def measure(name: str, app: Application, n0: int, quick: bool) -> None:
-    falls = decay(app, n0, 16 if quick else 64)
+def measure(name: str, setup: Setup, quick: bool) -> None:
+    falls = decay(setup.app, setup.n0, 16 if quick else 64)
     slope = np.polyfit(np.arange(DEPTH), np.log2(falls), 1)[0] if min(falls) > 0 else -np.inf
     notes = [
         "Lower is better." if not quick else "Quick: few calls, no tuning.",
         f"E|Delta_l|^2, l = 1 to {DEPTH}: {', '.join(f'{fall:.3g}' for fall in falls)}; "
         f"slope {slope:.2f} a level (theory -2).",
     ]
-    rows = compare(name, app, n0, QUICK if quick else FULL)
-    publish(f"antithetic_{slug(name)}", f"{name}: estimators of a gradient, {M} contexts a call", rows, notes)
+    rows = compare(name, setup, QUICK if quick else FULL)
+    publish(f"antithetic_{slug(name)}", f"{name}: estimators of a gradient, {setup.m} contexts a call", rows, notes)
 
 
 def run(quick: bool = False, names: Sequence[str] = ()) -> None:
     found = problems(quick)
     for name in names or found:  # published as they come: one takes some minutes
-        measure(name, *found[name](), quick)
+        measure(name, found[name](), quick)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,8 @@ def _leaves(tree: Any) -> list[Any]:
 def jaxopt_average(n: int | str, m: int) -> Any:
     """m sample-average gradients by `vmap` over jaxopt's LBFGS with implicit differentiation: six lines of a user.
 
-    With "all" the follower's problem is that of all stored outcomes of its context. Of m contexts, each is taken once.
+    With "all" the follower's problem is that of all stored outcomes of its context. Where m is a multiple of the
+    number of contexts, each is taken equally often.
     """
     import jax
     import jax.numpy as jnp
@@ -191,10 +192,11 @@ def jaxopt_average(n: int | str, m: int) -> Any:
 
     def estimate(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
         mean = problem.weighted() if n == "all" else problem.averaged(n)
+        evenly = problem.n_contexts is not None and m % problem.n_contexts == 0
 
         def cost(x: Any, key: Any, i: Any) -> Any:
             key_xi, key_eta = jax.random.split(key)
-            xi = mean.nth_context(i) if problem.n_contexts == m else mean.context(key_xi)
+            xi = mean.nth_context(i % problem.n_contexts) if evenly else mean.context(key_xi)
             eta = problem.outcomes(xi) if n == "all" else mean.conditional(key_eta, xi)
             loss = lambda y, x, eta, xi: mean.g(x, y, eta, xi)
             solver = jaxopt.LBFGS(loss, maxiter=50, tol=1e-4, implicit_diff=True)

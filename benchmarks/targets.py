@@ -274,7 +274,7 @@ def run(quick: bool = False, names: Sequence[str] = ()) -> None:
     notes = [
         f"Until F - F* <= {GAP:g} (F(x1) - F*) and |grad F| <= {SLOPE:g} |grad F(x1)|; seconds: median, least and most "
         f"of {effort.seeds} keys, without compilation; - where not within {effort.limit:g} s.",
-        "samples of eta: of the median run. search s: spent before the first step of the run that counts, without judging.",
+        "samples of eta: of the median run. search s: spent before the run that counts, without judging.",
     ]
     for name in names or found:  # one takes some minutes
         rows = compare(found[name], effort)

@@ -113,7 +113,8 @@ SMALL = {
     [
         ("wdro_si", "--estimator rt_mlmc --K 2"),
         ("meta_learning", "--estimator maml -e m=2"),
-        ("meta_learning", "--estimator saa --contexts 2"),
+        ("meta_learning", "--estimator saa --contexts 3 --spread"),
+        ("meta_learning", "--estimator auto"),
         ("end_to_end", "--estimator dl_sgd --K 1"),
     ],
 )
@@ -140,6 +141,8 @@ def test_demo(tmp_path):
         ("run quadratic -a colour=3", "application quadratic takes no setting 'colour'. It takes: d_x, "),
         ("run quadratic --estimator bsvrb", "bsvrb keeps a row for each context, so it needs finitely many."),
         ("run quadratic --estimator maml --K 3", "estimator maml takes no setting 'K'. It takes: m, gamma"),
+        ("run quadratic --estimator auto --K 3 --spread", "chooses its own settings. Leave out --K, --spread."),
+        ("run quadratic --contexts 2 --spread", "contexts='spread' of minibatch needs finitely many contexts"),
         ("run quadratic -a d_x", "A setting must read name=value. Got 'd_x'."),
         ("run quadratic --K 0", "`K` of rt_mlmc must be an integer >= 1. Got 0."),
         ("run quadratic --optimizer lion", "`--optimizer` must be one of adam, sgd. Got 'lion'."),

@@ -26,14 +26,26 @@ def build_application(name: str, settings: dict[str, Any]) -> Application:
     return made
 
 
-def build_estimator(name: str, K: int | None, N: int | None, contexts: int, settings: dict[str, Any]) -> Estimator:
+def build_estimator(
+    name: str, K: int | None, N: int | None, contexts: int, settings: dict[str, Any], spread: bool = False
+) -> Estimator:
     """The named estimator, averaged over a minibatch of contexts where more than one is asked for."""
     if K is not None:
         settings = {**settings, "K": K}
     if N is not None:
         settings = {**settings, "inverse": neumann(N)}
     estimator = call("estimator", name, estimators.catalogue.load(name), settings)
-    return estimator if contexts == 1 else minibatch(estimator, contexts)
+    how = "spread" if spread else "independent"
+    return estimator if contexts == 1 else minibatch(estimator, contexts, contexts=how)
+
+
+def chosen_by_measurement(K: int | None, N: int | None, contexts: int, settings: list[str], spread: bool) -> str:
+    """``"auto"`` for `minimize`, which takes no settings of an estimator."""
+    given = {"--K": K is not None, "--N": N is not None, "--contexts": contexts != 1, "--est": settings}
+    wrong = [name for name, is_given in {**given, "--spread": spread}.items() if is_given]
+    if wrong:
+        raise ValueError(f"`--estimator auto` chooses its own settings. Leave out {', '.join(wrong)}.")
+    return "auto"
 
 
 def build_optimizer(name: str, step: float, t0: int | None) -> optax.GradientTransformation:

@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 
 def run(
     name: Annotated[str, typer.Argument(help="An application of `bilevelax list`.")],
-    estimator: Annotated[str, typer.Option(help="How gradients are estimated.")] = "rt_mlmc",
+    estimator: Annotated[
+        str, typer.Option(help="How gradients are estimated; auto chooses by measurement.")
+    ] = "rt_mlmc",
     K: Annotated[int | None, typer.Option("--K", help="Deepest level (rt_mlmc) or number of epochs (dl_sgd).")] = None,
     N: Annotated[
         int | None, typer.Option("--N", help="Terms of the Neumann series; by default from the problem.")
     ] = None,
     T: Annotated[int, typer.Option("--T", help="Number of steps.")] = 2000,
     contexts: Annotated[int, typer.Option(help="Contexts averaged in each step.")] = 1,
+    spread: Annotated[
+        bool,
+        typer.Option("--spread", help="Of finitely many, take them evenly: each once if --contexts is their number."),
+    ] = False,
     optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
     step: Annotated[float, typer.Option(help="Step size; with --t0 its scale.")] = 1e-2,
     t0: Annotated[int | None, typer.Option(help="Use the paper's schedule: 1/sqrt(t) up to t0, then 1/t.")] = None,
@@ -57,17 +63,28 @@ def run(
     import jax
 
     from bilevelax.checkpoint import Checkpoint
-    from bilevelax.cli._build import build_application, build_estimator, build_optimizer, mesh_of
+    from bilevelax.cli._build import (
+        build_application,
+        build_estimator,
+        build_optimizer,
+        chosen_by_measurement,
+        mesh_of,
+    )
     from bilevelax.outer import minimize
 
     mesh = mesh_of(devices, distributed)  # before JAX counts its devices
     say(f"Building {name}, then {T} steps with {estimator}")
     made = build_application(name, parse(app_setting or []))
+    how = (
+        chosen_by_measurement(K, N, contexts, est_setting or [], spread)
+        if estimator == "auto"
+        else build_estimator(estimator, K, N, contexts, parse(est_setting or []), spread)
+    )
     folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
     with told_when_stopped():
         result = minimize(
             made.problem,
-            build_estimator(estimator, K, N, contexts, parse(est_setting or [])),
+            how,
             build_optimizer(optimizer, step, t0),
             made.x1,
             key=jax.random.key(seed),
@@ -88,7 +105,8 @@ def run(
         return
     if resumed := result.manifest.get("resumed_at"):
         Console().print(f"Went on from t = {resumed[-1]}, saved by an earlier run.", highlight=False)
-    show(f"{name} by {estimator}", result)
+    tuning = result.manifest.get("tuning")
+    show(f"{name} by {tuning['choice'] if tuning else estimator}", result)
     Console().print(f"Saved in {folder}. To see it: bilevelax report {folder}", highlight=False, soft_wrap=True)
 
 

@@ -84,7 +84,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         norm: length to which every row is scaled; None leaves them alone.
         test_fraction: share of each task's rows for the upper level, at least one.
         K: deepest level of RT-MLMC.
-        max_iter, batch_size, learning_rate: steps, tasks per step, and step of Adam.
+        max_iter, batch_size, learning_rate: steps, tasks per step (spread evenly over all), and step of Adam.
         random_state: seed.
         verbose: show a progress bar.
     """
@@ -139,7 +139,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         result = minimize(
             self.problem_,
-            minibatch(rt_mlmc(self.K), self.batch_size),
+            minibatch(rt_mlmc(self.K), self.batch_size, contexts="spread"),
             optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.max_iter)),
             centre(len(self.classes_), X.shape[1]),
             key=random.key(self.seed_),

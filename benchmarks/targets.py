@@ -1,8 +1,9 @@
 """Time to a fixed gap of F and a fixed |grad F| in `minimize`'s own chunks, by every estimator and by jaxopt.
 
-Each family has the same tuning budget: two settings, three learning rates of Adam and so many
-seconds for each, from two keys; the pair whose worse run is first at the targets, or comes nearest to
-them, then runs from other keys until F and grad F, judged exactly on fixed contexts, are both within their targets.
+Each family has the same tuning budget: two settings, three learning rates of Adam, falling as
+1 / sqrt(t), and so many seconds for each, from two keys; the pair whose worse run is first at the
+targets, or comes nearest to them, then runs from other keys until F and grad F, judged exactly on fixed
+contexts, are both within their targets.
 Where all outcomes of a context are stored, one setting of those on samples takes them all; where a step
 has as many contexts as there are, it takes each once, whoever's it is.
 ``auto`` is what `tune` chooses, with the same three rates. ``search s`` is what finding a setting
@@ -35,6 +36,9 @@ from bilevelax.diagnostics.reference import context_number, count_contexts, exac
 
 GAP, SLOPE = 0.01, 0.1  # targets: of F(x1) - F*, and of |grad F(x1)|
 EVERY = 20  # steps of a chunk at most
+SETTLING = (
+    50  # steps after which learning rates have fallen by sqrt(2): with constant ones the noise decides who arrives
+)
 FIRST, APART = 2, 10  # steps between the first looks; later ones are a tenth of the way apart
 RATES = (0.01, 0.03, 0.1)
 PILOTS = (1, 2)  # keys of the runs that tune
@@ -128,8 +132,18 @@ class Compiled(NamedTuple):
         return looks
 
 
+def falling_adam() -> Any:
+    """Adam whose learning rate, set in its state, falls as 1 / sqrt(1 + t / SETTLING)."""
+
+    def make(learning_rate: float) -> optax.GradientTransformation:
+        falling = optax.scale_by_schedule(lambda t: 1 / jnp.sqrt(1 + t / SETTLING))
+        return optax.chain(optax.adam(learning_rate), falling)
+
+    return optax.inject_hyperparams(make)(learning_rate=0.1)
+
+
 def compiled(regime: Regime, estimator: bx.Estimator) -> tuple[Compiled, float]:
-    one = Compiled(regime, estimator, optax.inject_hyperparams(optax.adam)(learning_rate=0.1))
+    one = Compiled(regime, estimator, falling_adam())
     started = time.perf_counter()
     one.chunk(one.first(0.1), random.key(0), 0)
     return one, time.perf_counter() - started

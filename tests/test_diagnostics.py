@@ -367,6 +367,12 @@ def test_tune_lists_what_the_budget_left_out(quadratic, matrices, x, key):
     assert "No time for: 1, 2." in str(tuned)
 
 
+def test_auto_is_refused_in_many_processes(quadratic, x, key, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="Call `tune` in one and pass its estimator to all"):
+        bx.minimize(quadratic, "auto", optax.sgd(0.1), x, key=key, T=1)
+
+
 def test_auto_runs_and_reports_the_tuning(key, monkeypatch):
     monkeypatch.setattr(outer, "tune", functools.partial(bx.tune, budget_seconds=1.0))
     problem = bx.from_arrays(

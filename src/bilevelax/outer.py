@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 from jax import random
@@ -84,13 +85,21 @@ def minimize(
     require_integer("T", "minimize", T, 1)
     require_integer("every", "minimize", every, 1)
     require_integer("diagnose", "minimize", diagnose, 0)
+    if isinstance(estimator, str):
+        require_choice("estimator", "minimize", estimator, ("auto",))
+        if jax.process_count() > 1:
+            raise ValueError(
+                "`estimator` of minimize cannot be 'auto' in a job of many processes: each would measure, and they "
+                "might choose differently. Call `tune` in one and pass its estimator to all."
+            )
     x1 = as_arrays("x1", "minimize", x1)
     check_shapes(problem, x1)
     manifest = {"T": T, "every": every, "key": np.asarray(random.key_data(key)).tolist()}
     with contextlib.ExitStack() as stack:
         keeper = stack.enter_context(Keeper(checkpoint, T, resume)) if checkpoint else None
+        bar = stack.enter_context(Progress(T, enabled=progress))
         if isinstance(estimator, str):
-            require_choice("estimator", "minimize", estimator, ("auto",))
+            bar.note("choosing an estimator")
             devices = mesh.size if mesh else 1
             estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key, devices)
         run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose, mesh)
@@ -98,7 +107,6 @@ def minimize(
         saved = (
             keeper.restore(identity(problem, estimator, optimizer, x1, key, every), run.first(x1)) if keeper else None
         )
-        bar = stack.enter_context(Progress(T, enabled=progress))
         bar.note("compiling")
         run.begin(x1, manifest, saved)
         while run.t < T and not run.stopped:

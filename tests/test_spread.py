@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from exact_gradients import exact, gradient
 from jax import random
@@ -14,6 +15,7 @@ from bilevelax.diagnostics.tune import candidates
 from bilevelax.spread import spread_numbers
 from bilevelax.testing import assert_mean
 
+SINGLE = bx.saa("all")
 PARTS = {"lower": bx.epoch_sgd(0.4, batch=4), "inverse": bx.neumann(5)}
 
 
@@ -113,6 +115,17 @@ def test_warm_starts_know_the_contexts(tasks, key):
     for each in (found, again):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8), each.grad, wanted)
     assert int(again.cost.grad_g) < int(found.cost.grad_g)
+
+
+def test_certificates_of_finitely_many_contexts(tasks, key):
+    """With 5 estimates in each of the 32 batches there is nothing left to chance; with 8 little is."""
+    problem, x = tasks
+    wanted = float(optax.tree.norm(jax.jit(lambda x: gradient(exact(problem), x))(x), squared=True))
+    whole = bx.certify(problem, x, key=key, n=32 * 5)
+    np.testing.assert_allclose([whole.low, whole.estimate, whole.high], wanted, rtol=1e-6)
+    some, free = bx.certify(problem, x, key=key, n=32 * 8), bx.certify(problem, x, key=key, n=32 * 8, estimator=SINGLE)
+    assert some.low <= wanted <= some.high
+    assert some.high - some.low < 0.7 * (free.high - free.low)
 
 
 def test_tune_takes_the_full_batch_where_it_is_small(tasks):

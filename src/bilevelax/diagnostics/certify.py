@@ -64,9 +64,9 @@ def unbiased(problem: Problem) -> Estimator:
     return saa("all") if problem.support is not None else antithetic_mlmc(levels=None)
 
 
-def batched(estimator: Estimator, n: int) -> Estimator:
+def batched(estimator: Estimator, n: int, contexts: str = "independent") -> Estimator:
     """The mean of n estimates; of a minibatch one after another: a vmap over its random levels would undo them."""
-    return minibatch(estimator, n, "stratified" if estimator.batch is None else "loop")
+    return minibatch(estimator, n, "stratified" if estimator.batch is None else "loop", contexts)
 
 
 def certify(
@@ -74,10 +74,12 @@ def certify(
 ) -> Certificate:
     """An unbiased estimate of ``|grad F(x)|^2`` with a confidence interval that holds at stationary points too.
 
-    Inner products of independent gradients have mean ``|grad F|^2`` whatever their noise. The n
-    estimates are averaged in 32 batches. The interval's upper end allows for a gradient along the
-    noise's main direction: it is cautious (up to about twice the jackknife's in the norm) where
-    ``|grad F|`` is about the noise of the mean of all n, and the usual one where it is large against it.
+    Inner products of independent gradients have mean ``|grad F|^2`` whatever their noise. The n estimates
+    are averaged in 32 batches, over each of which finitely many contexts are spread evenly; where all
+    outcomes are stored too, 32 ``n_contexts`` estimates leave nothing to chance. The interval's upper end
+    allows for a gradient along the noise's main direction: it is cautious (up to about twice the
+    jackknife's in the norm) where ``|grad F|`` is about the noise of the mean of all n, and the usual one
+    where it is large against it.
 
     Args:
         n: estimates in all, rounded up to a multiple of 32.
@@ -112,12 +114,12 @@ def certifier(
 ) -> Callable[[Problem, X, Key], Certificate]:
     """`certify` for many looks: its estimator is made, and so compiled, once for equal arguments."""
     each = -(-n // BATCHES)
-    made: dict[bool, Estimator] = {}
+    made: dict[tuple[bool, bool], Estimator] = {}
 
     def look(problem: Problem, x: X, key: Key) -> Certificate:
-        known = problem.support is not None
+        known = problem.support is not None, problem.n_contexts is not None and estimator is None
         if known not in made:
-            made[known] = batched(estimator or unbiased(problem), each)
+            made[known] = batched(estimator or unbiased(problem), each, "spread" if known[1] else "independent")
         return _certify(problem, x, key, made[known], each, level, estimator is None)
 
     return look

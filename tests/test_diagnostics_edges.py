@@ -11,6 +11,7 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.cli import check as command
+from bilevelax.compiling import LEVEL, jit_once
 from bilevelax.diagnostics import certify
 from bilevelax.diagnostics.bias import Bias, relative_bias
 from bilevelax.diagnostics.constants import _highest
@@ -226,3 +227,11 @@ def test_the_command_says_that_an_x_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "my_problem", SimpleNamespace(problem=pull()))
     with pytest.raises(ValueError, match=r"must be an Application, a pair \(problem, x\) or an Estimator. Got Problem"):
         command.check("my_problem:problem", seed=0)
+
+
+@pytest.mark.parametrize(("flags", "options"), [("", {LEVEL: 1}), (f"--{LEVEL}=0", None)])
+def test_a_level_in_the_environment_is_respected(flags, options, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert jit_once(static_argnames="n").keywords == {"compiler_options": options, "static_argnames": "n"}
+    double = jit_once(static_argnames="n")(lambda x, n: n * x)
+    assert float(double(jnp.ones(()), n=2)) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from bilevelax.compiling import jit_once
 from bilevelax.diagnostics.intervals import squared_norm
 from bilevelax.diagnostics.reference import flat_rows
 from bilevelax.errors import require_integer, require_key, require_positive, require_share
@@ -49,7 +49,7 @@ class Certificate(NamedTuple):
         )
 
 
-@partial(jax.jit, static_argnames=("estimator", "batches"))
+@jit_once(static_argnames=("estimator", "batches"))
 def batch_means(key: Key, problem: Problem, x: X, *, estimator: Estimator, batches: int) -> PyTree:
     """Independent estimates, stacked, one after another: a vmap would run each to the longest level."""
 

@@ -50,12 +50,8 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified", contexts: 
         k = levels.draw(key_k) if mode == "shared" and levels is not None else None
         return mean(unstratified(batch, keys, k, problem, x))
 
-    def keys_of_contexts(key: Key) -> Key:
-        assert estimator.contexts is not None
-        keys = jax.vmap(estimator.contexts)(lane_keys(key, m))
-        return keys.reshape(-1, *keys.shape[2:])
-
-    whole = stateless(estimate, settings=estimator.settings, contexts=estimator.contexts and keys_of_contexts)
+    asked = None if estimator.contexts is None else lambda key: batch.keys_of_contexts(key)
+    whole = stateless(estimate, settings=estimator.settings, contexts=asked)
     return whole._replace(batch=batch)
 
 
@@ -71,7 +67,18 @@ class Batch(NamedTuple):
         """The problem whose contexts are those of the minibatch with this key."""
         if self.contexts == "independent":
             return problem
-        return with_spread_contexts(problem, self.estimator, random.fold_in(key, self.m + 1), lane_keys(key, self.m))
+        if self.estimator.contexts is None:
+            raise ValueError(
+                "contexts='spread' of minibatch needs an estimator that tells which keys its contexts get: "
+                "stateless(..., contexts=...), see `Estimator`. This one does not."
+            )
+        return with_spread_contexts(problem, random.fold_in(key, self.m + 1), self.keys_of_contexts(key))
+
+    def keys_of_contexts(self, key: Key) -> Key:
+        """The stacked keys that the contexts of all lanes will be drawn with."""
+        assert self.estimator.contexts is not None
+        keys = jax.vmap(self.estimator.contexts)(lane_keys(key, self.m))
+        return keys.reshape(-1, *keys.shape[2:])
 
 
 def unstratified(batch: Batch, keys: Key, k: Count | None, problem: Problem, x: X) -> Estimate:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 from jax import random
 
-from bilevelax.estimate import Estimator
 from bilevelax.feed import find, tag
 from bilevelax.problem import Key, Problem, PyTree, Xi
 
@@ -31,21 +30,14 @@ def spread_numbers(key: Key, n: int, m: int) -> jax.Array:
     return stretch * whole + (stretch * rest + place) // m  # (stretch n + place) / m, without that large product
 
 
-def with_spread_contexts(problem: Problem, estimator: Estimator, key: Key, keys: Key) -> Problem:
-    """The same problem, which answers the contexts' keys of the estimates of ``keys`` with spread numbers."""
+def with_spread_contexts(problem: Problem, key: Key, asked: Key) -> Problem:
+    """The same problem, which answers the stacked keys ``asked`` with contexts of spread numbers."""
     n, at = problem.n_contexts, problem.context_at
     if n is None or at is None:
         raise ValueError(
             "contexts='spread' of minibatch needs finitely many contexts: Problem(..., n_contexts=..., "
             "context_at=...). Otherwise use contexts='independent'."
         )
-    if estimator.contexts is None:
-        raise ValueError(
-            "contexts='spread' of minibatch needs an estimator that tells which keys its contexts get: "
-            "stateless(..., contexts=...), see `Estimator`. This one does not."
-        )
-    asked = jax.vmap(estimator.contexts)(keys)
-    asked = asked.reshape(-1, *asked.shape[2:])
     assigned = Assigned(jax.vmap(tag)(asked), spread_numbers(key, n, len(asked)))
 
     def sample_context(key: Key, data: tuple[PyTree, Assigned]) -> Xi:

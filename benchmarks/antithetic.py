@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from common import installed, interleaved, median, publish, slug
 from jax import random
@@ -199,7 +200,7 @@ def compare(name: str, setup: Setup, effort: Effort) -> list[dict[str, Any]]:
     others = {
         f"saa n={n0}": bx.saa(n0),
         f"saa n={4 * n0}": bx.saa(4 * n0),
-        f"antithetic n0={n0}": bx.antithetic_mlmc(n0),
+        "antithetic, as it comes": bx.antithetic_mlmc(),
         **dict(fitted(app, *each) for each in ((n0, 6, 2), (n0, 2, 8), (4 * n0, 2, 8), (n0, None, 8))),
     }
     calls = {f"{tuned_name}, tuned": tuned, f"{effort.single}, single samples": single}
@@ -226,12 +227,10 @@ def relative_error(a: dict[str, Any], b: dict[str, Any]) -> float:
 
 def decay(app: Application, n0: int, contexts: int) -> list[float]:
     """E|Delta_l|^2 for l = 1, 2, ...: it should fall by 4 a level."""
-    levels = bx.antithetic_mlmc(n0, DEPTH).levels
+    levels = bx.antithetic_mlmc(n0, DEPTH, factor=2).levels
     assert levels is not None
-    none, keys = np.zeros(0, np.int32), random.split(random.key(7), contexts)
-    at = jax.jit(
-        lambda level: levels.at_levels((level,) * contexts, none, keys, app.problem, app.x1).grad, static_argnums=0
-    )
+    keys = random.split(random.key(7), contexts)
+    at = jax.jit(lambda level: levels.at_levels(jnp.full(contexts, level, jnp.int32), keys, app.problem, app.x1).grad)
     rows = lambda grads: np.asarray(jax.vmap(lambda g: ravel_pytree(g)[0])(grads), np.float64)
     base = rows(at(0))
     squares = lambda level: np.sum((float(levels.probabilities[level]) * (rows(at(level)) - base)) ** 2, axis=1)

@@ -18,8 +18,8 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.datasets import ClientStore, ClientWriter
-from bilevelax.feed import Source
-from bilevelax.run import Run
+from bilevelax.problems.feed import Source
+from bilevelax.run.run import Run
 
 ROWS, D, CONTEXTS, STEPS, BLOCK = 10, 16, 32, 50, 10_000
 
@@ -88,8 +88,8 @@ def step_milliseconds(runs: dict[int, Run], rounds: int, steps: int = STEPS) -> 
 
 
 def begin(problem: bx.Problem, estimator: bx.Estimator) -> Run:
-    run = Run(problem, estimator, optax.sgd(0.01), random.key(0), STEPS, None)
-    run.begin(jnp.zeros(D), {"T": 10**6})
+    run = Run(problem, estimator, optax.sgd(0.01), jnp.zeros(D), random.key(0), T=10**6, every=STEPS)
+    run.begin({})
     return run
 
 
@@ -123,7 +123,7 @@ def run(quick: bool = False) -> None:
         }
         estimators = {
             "rt_mlmc": bx.minibatch(bx.rt_mlmc(6, inverse=bx.neumann(20)), CONTEXTS),
-            "antithetic_mlmc": bx.minibatch(bx.antithetic_mlmc(8, levels=4), CONTEXTS),
+            "antithetic_mlmc": bx.minibatch(bx.antithetic_mlmc(8, levels=4, factor=2), CONTEXTS),
         }
         for store in stores.values():
             warm(store)

@@ -6,36 +6,19 @@ import importlib.util
 import json
 import re
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-from rich.console import Console
-from rich.table import Table
-
-from bilevelax.history import machine
+from bilevelax.base.text_table import Table, number, show
+from bilevelax.base.timing import interleaved as interleaved
+from bilevelax.run.records.history import machine
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def installed(*packages: str) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in packages)
-
-
-def interleaved(calls: Mapping[str, Callable[[int], Any]], rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
-    """Seconds of each call in each round; the calls take turns, so a busy machine slows all of them alike."""
-    for call in calls.values():
-        for i in range(warm_up):
-            jax.block_until_ready(call(i))
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for i in range(rounds):
-        for name, call in calls.items():
-            started = time.perf_counter()
-            jax.block_until_ready(call(warm_up + i))
-            seconds[name].append(time.perf_counter() - started)
-    return seconds
 
 
 def median(values: Sequence[float]) -> float:
@@ -50,21 +33,12 @@ def slug(name: str) -> str:
 def publish(name: str, title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
     """Print a table and write it with the machine to results/NAME.json."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="left" if isinstance(rows[0].get(column), str) else "right")
-    for row in rows:
-        table.add_row(*(cell(row.get(column)) for column in columns))
-    console = Console(width=140)
-    console.print(table)
-    for note in notes:
-        console.print(note, highlight=False, markup=False)
+    show(Table(title, columns, [[cell(row.get(column)) for column in columns] for row in rows]))
+    print(*notes, sep="\n")
     RESULTS.mkdir(exist_ok=True)
     record = {"title": title, "machine": machine(), "rows": list(rows), "notes": list(notes)}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 def cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return number(value, 4) if isinstance(value, float | int | None) else str(value)

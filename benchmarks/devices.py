@@ -18,9 +18,9 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import meta_learning
-from bilevelax.devices import deal, expected_levels
-from bilevelax.minibatch import plan_of
-from bilevelax.run import Run
+from bilevelax.core.levels import plan_of
+from bilevelax.run.devices import deal, expected_levels
+from bilevelax.run.run import Run, devices_of
 
 K, LANES, KEYS = 8, 64, 8
 DEVICES, PER_DEVICE = (256, 4096), (16, 64, 256)
@@ -39,8 +39,9 @@ def throughput(rounds: int) -> dict[str, float]:
     app, runs = application(), {}
     for n in (1, 2):
         mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:n]), ("contexts",))
-        runs[n] = Run(app.problem, estimator(LANES), optax.sgd(0.01), random.key(0), 10, None, mesh=mesh)
-        runs[n].begin(app.x1, {"T": 10**6})
+        settings = {"T": 10**6, "every": 10, "devices": devices_of(mesh)}
+        runs[n] = Run(app.problem, estimator(LANES), optax.sgd(0.01), app.x1, random.key(0), **settings)
+        runs[n].begin({})
     seconds: dict[int, list[float]] = {1: [], 2: []}
     for i in range(rounds + 1):
         for n, run in runs.items():
@@ -74,7 +75,8 @@ def idle(seconds: np.ndarray, devices: int, lanes: int, draws: int = 20) -> dict
     assert levels is not None
     rng, m = np.random.default_rng(0), devices * lanes
     plan = plan_of(levels, m)
-    dealt, base = deal(plan, devices).lanes, expected_levels(plan)
+    base = expected_levels(plan)
+    dealt = deal(base, devices)
     waits: dict[str, list[float]] = {"free": [], "stratified": []}
     for _ in range(draws):
         free = 1 + rng.choice(K, size=(devices, lanes), p=levels.probabilities)

@@ -13,7 +13,7 @@ from problems import leader_follower, meta
 
 import bilevelax as bx
 from bilevelax.applications import Application
-from bilevelax.minibatch import MODES
+from bilevelax.core.minibatch import MODES
 
 M = 64
 K = 8

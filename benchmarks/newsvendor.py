@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from common import publish
 
+from bilevelax.applications.newsvendor.loss import newsvendor_cost
 from bilevelax.datasets import load_bakery, load_yaz
 from bilevelax.sklearn import RobustNewsvendor, baselines, paired_interval, shifted
-from bilevelax.sklearn.costs import newsvendor_cost
 
 SEEDS = range(int(os.environ.get("SEEDS", "5")))
 YAZ_WEATHER = ("wind", "clouds", "rain", "sunshine", "temperature")

@@ -17,12 +17,12 @@ import numpy as np
 from common import publish
 from scipy import sparse
 
+from bilevelax.applications.newsvendor.loss import newsvendor_cost
+from bilevelax.applications.newsvendor.policies import mlp
+from bilevelax.applications.newsvendor.weights import Conditional
 from bilevelax.datasets import load_yaz
 from bilevelax.sklearn import RobustNewsvendor, baselines
-from bilevelax.sklearn._weights import Conditional
 from bilevelax.sklearn.conditional import Forest, Neighbours
-from bilevelax.sklearn.costs import newsvendor_cost
-from bilevelax.sklearn.policies import mlp
 
 ORIGINS = ((285, 380), (380, 475), (475, 570))
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from common import RESULTS, cell
 
+from bilevelax.base.text_table import Table, as_markdown
+
 ROOT = RESULTS.parents[1]
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 MEASURED = re.compile(r"(<!-- measured: [^\n]*-->\n).*(<!-- end -->)", re.DOTALL)
@@ -22,9 +24,8 @@ what follows from it, and where others are faster.
 
 def table(rows: list[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell(row.get(column)) for column in columns) + " |" for row in rows]
-    return "\n".join(lines)
+    cells = [[cell(row.get(column)) for column in columns] for row in rows]
+    return as_markdown(Table("", columns, cells)).rstrip("\n")
 
 
 def write(names: tuple[str, ...]) -> None:

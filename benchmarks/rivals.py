@@ -178,8 +178,8 @@ def _leaves(tree: Any) -> list[Any]:
     return jax.tree.leaves(tree)
 
 
-def jaxopt_average(n: int | str, m: int) -> Any:
-    """m sample-average gradients by `vmap` over jaxopt's LBFGS with implicit differentiation: six lines of a user.
+def jaxopt_cost(n: int | str, m: int) -> Any:
+    """(key, problem, x) -> F on m contexts of n samples, by `vmap` over jaxopt's LBFGS: six lines of a user.
 
     With "all" the follower's problem is that of all stored outcomes of its context. Where m is a multiple of the
     number of contexts, each is taken equally often.
@@ -190,7 +190,7 @@ def jaxopt_average(n: int | str, m: int) -> Any:
 
     import bilevelax as bx
 
-    def estimate(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
+    def whole(key: Any, problem: bx.Problem, x: Any) -> Any:
         mean = problem.weighted() if n == "all" else problem.averaged(n)
         evenly = problem.n_contexts is not None and m % problem.n_contexts == 0
 
@@ -202,8 +202,21 @@ def jaxopt_average(n: int | str, m: int) -> Any:
             solver = jaxopt.LBFGS(loss, maxiter=50, tol=1e-4, implicit_diff=True)
             return mean.f(x, solver.run(mean.start(x, xi), x, eta, xi).params, eta, xi)
 
-        keys = jax.random.split(key, m)
-        grad = jax.grad(lambda x: jnp.mean(jax.vmap(cost, in_axes=(None, 0, 0))(x, keys, jnp.arange(m))))(x)
+        return jnp.mean(jax.vmap(cost, in_axes=(None, 0, 0))(x, jax.random.split(key, m), jnp.arange(m)))
+
+    return whole
+
+
+def jaxopt_average(n: int | str, m: int) -> Any:
+    """The gradient of `jaxopt_cost` by implicit differentiation, as an estimator."""
+    import jax
+
+    import bilevelax as bx
+
+    whole = jaxopt_cost(n, m)
+
+    def estimate(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
+        grad = jax.grad(whole, argnums=2)(key, problem, x)
         rows = len(jax.eval_shape(lambda: problem.outcomes(problem.context(key)))[1]) if n == "all" else n
         return bx.Estimate(grad, bx.Cost(xi=m, eta=m * rows), {})
 

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-NAMES = ("engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets", "clients", "devices")
+NAMES = ("latency", "ridge", "engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets", "solve")
+NAMES += ("joint", "clients", "devices", "compiles", "constraints")
 
 
 def main() -> None:

@@ -30,9 +30,11 @@ from problems import client_tasks, leader_follower, meta, simulated_demand
 from rivals import jaxopt_average
 
 import bilevelax as bx
-from bilevelax import steps
 from bilevelax.applications import Application
-from bilevelax.diagnostics.reference import context_number, count_contexts, exact_response, samples_of
+from bilevelax.diagnostics.contexts import context_number, count_contexts, takes_every
+from bilevelax.diagnostics.reference import exact_response
+from bilevelax.exact.draws import samples_of
+from bilevelax.run import steps
 
 GAP, SLOPE = 0.01, 0.1  # targets: of F(x1) - F*, and of |grad F(x1)|
 EVERY = 20  # steps of a chunk at most
@@ -77,7 +79,7 @@ def judge(regime: Regime) -> Callable[[Any], tuple[float, float]]:
         key = random.key(12345)
 
         def one(i: Any) -> tuple[Any, Any]:
-            xi = context_number(i, key, problem, regime.contexts)
+            xi = context_number(i, key, problem, takes_every(problem, regime.contexts))
             eta = samples_of(random.fold_in(random.fold_in(key, i), 1), problem, xi, regime.samples)
             response, _ = exact_response(problem, x, xi, problem.start(x, xi), *eta)
             return problem.weighted().f(x, response.solution.y, eta, xi), response.grad

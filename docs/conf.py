@@ -13,6 +13,7 @@ release = __version__
 extensions = [
     "mathml",
     "myst_parser",
+    "parts",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",

@@ -14,7 +14,7 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import quadratic
-from bilevelax.plots import COLOURS
+from bilevelax.report.curves import LINE_COLOURS
 
 eps = 0.4
 app = quadratic.make()
@@ -32,8 +32,8 @@ run = bx.minimize(
 steps = [row["t"] for row in run.history]
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 low, high = ([max(row[name], 1e-4) ** 0.5 for row in run.history] for name in ("grad2_low", "grad2_high"))
-axes.fill_between(steps, low, high, color=COLOURS[0], alpha=0.25, label="95 % interval")
-axes.plot(steps, [row["grad_norm"] for row in run.history], color=COLOURS[1], label="truth")
+axes.fill_between(steps, low, high, color=LINE_COLOURS[0], alpha=0.25, label="95 % interval")
+axes.plot(steps, [row["grad_norm"] for row in run.history], color=LINE_COLOURS[1], label="truth")
 axes.axhline(eps, color="black", linewidth=0.8, linestyle="dashed")
 axes.set(xlabel="outer steps t", ylabel=r"$|\nabla F(x_t)|$", yscale="log", ylim=(0.03, None))
 axes.legend(frameon=False)

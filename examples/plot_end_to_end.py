@@ -12,7 +12,7 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import end_to_end
-from bilevelax.plots import COLOURS
+from bilevelax.report.curves import LINE_COLOURS
 
 app = end_to_end.make()
 run = bx.minimize(
@@ -25,7 +25,7 @@ names = {
     "oracle_cost": "who knows the law of demand",
 }
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for colour, (column, name) in zip(COLOURS, names.items(), strict=False):
+for colour, (column, name) in zip(LINE_COLOURS, names.items(), strict=False):
     axes.plot([row["t"] for row in run.history], [row[column] for row in run.history], color=colour, label=name)
     print(f"{name}: {run.history[-1][column]:.3f}")
 axes.set(xlabel="outer steps t", ylabel="cost of the orders, fresh days")

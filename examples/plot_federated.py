@@ -13,12 +13,12 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import personalized_fl
-from bilevelax.plots import COLOURS
+from bilevelax.report.curves import LINE_COLOURS
 
 app = personalized_fl.make(clients=200, unseen=50, classes=5, d=16, least=8, most=60)
 run = bx.minimize(
     app.problem,
-    bx.minibatch(bx.antithetic_mlmc(n0=8, levels=3), 16),
+    bx.minibatch(bx.antithetic_mlmc(n0=8, levels=3, factor=2), 16),
     optax.adam(0.03),
     app.x1,
     key=random.key(0),
@@ -27,12 +27,12 @@ run = bx.minimize(
     metrics=app.metrics,
 )
 names = {
-    "test_loss": "adapted, clients of training",
+    "upper_loss": "adapted, clients of training",
     "unseen_loss": "adapted, new clients",
     "centre_loss": "centre, not adapted",
 }
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for colour, (column, name) in zip(COLOURS, names.items(), strict=False):
+for colour, (column, name) in zip(LINE_COLOURS, names.items(), strict=False):
     axes.plot([row["t"] for row in run.history], [row[column] for row in run.history], color=colour, label=name)
     print(f"{name}: {run.history[-1][column]:.3f}")
 axes.set(xlabel="outer steps t", ylabel="loss on held-out rows")

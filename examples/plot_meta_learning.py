@@ -14,7 +14,7 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import meta_learning
-from bilevelax.plots import COLOURS
+from bilevelax.report.curves import LINE_COLOURS
 
 app = meta_learning.make(images=20, d=32)
 methods = {
@@ -23,18 +23,17 @@ methods = {
     "MAML, one step": bx.minibatch(bx.maml(m=1, gamma=0.05), 8),
 }
 figure, panels = plt.subplots(1, 2, figsize=(8.0, 3.4), layout="constrained", sharey=True)
-for colour, (name, estimator) in zip(COLOURS, methods.items(), strict=False):
+for colour, (name, estimator) in zip(LINE_COLOURS, methods.items(), strict=False):
     run = bx.minimize(
         app.problem, estimator, optax.adam(0.03), app.x1, key=random.key(0), T=100, every=10, metrics=app.metrics
     )
     for axes, column in zip(panels, ("t", "seconds"), strict=True):
         axes.plot(
-            [row[column] for row in run.history], [row["test_loss"] for row in run.history], color=colour, label=name
+            [row[column] for row in run.history], [row["upper_loss"] for row in run.history], color=colour, label=name
         )
-    print(
-        f"{name}: adapted test loss {run.history[-1]['test_loss']:.3f}, accuracy {run.history[-1]['test_accuracy']:.3f}"
-    )
-panels[0].set(xlabel="outer steps t", ylabel="test loss after adaptation")
+    last = run.history[-1]
+    print(f"{name}: adapted loss on held-out rows {last['upper_loss']:.3f}, accuracy {last['upper_accuracy']:.3f}")
+panels[0].set(xlabel="outer steps t", ylabel="loss after adaptation")
 panels[1].set(xlabel="seconds, without compilation")
 panels[0].legend(frameon=False)
 plt.show()

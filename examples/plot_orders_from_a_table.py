@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from bilevelax.datasets import load_yaz
-from bilevelax.plots import COLOURS
+from bilevelax.report.curves import LINE_COLOURS
 from bilevelax.sklearn import RobustNewsvendor, baselines, evaluate_shift
 
 HOLDING, BACKLOG = 1, 9
@@ -37,7 +37,7 @@ for name, rule in rules.items():
 figure, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 for i, label in enumerate(("weather as it was", "forecast of the weather off")):
     place = np.arange(len(costs)) + 0.4 * i
-    axes.barh(place, [each[i] for each in costs.values()], 0.38, color=COLOURS[i], label=label)
+    axes.barh(place, [each[i] for each in costs.values()], 0.38, color=LINE_COLOURS[i], label=label)
 axes.set_yticks(np.arange(len(costs)) + 0.2, list(costs))
 axes.invert_yaxis()
 axes.set_xlabel("mean cost of a day, all dishes")

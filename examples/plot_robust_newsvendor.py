@@ -15,7 +15,7 @@ import optax
 from jax import random
 
 import bilevelax as bx
-from bilevelax.plots import COLOURS
+from bilevelax.report.curves import LINE_COLOURS
 
 HOLDING, BACKLOG = 1.0, 4.0
 
@@ -56,7 +56,7 @@ for price in (100.0, 4.0, 1.5):
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.6), layout="constrained")
 left.plot(grid, 5 + 2 * np.tanh(grid), color="black", linewidth=0.8, linestyle="dashed", label="mean demand")
-for colour, (price, orders) in zip(COLOURS, rules.items(), strict=False):
+for colour, (price, orders) in zip(LINE_COLOURS, rules.items(), strict=False):
     left.plot(grid, orders, color=colour, label=f"order, price {price:g}")
     right.plot(grid, orders - rules[100.0], color=colour)
 left.set(xlabel="temperature", ylabel="units")

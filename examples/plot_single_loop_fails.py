@@ -18,7 +18,7 @@ import optax
 from jax import random
 
 import bilevelax as bx
-from bilevelax.plots import COLOURS
+from bilevelax.report.curves import LINE_COLOURS
 
 problem = bx.Problem(
     f=lambda x, y, eta, xi: (y - 1) ** 2 / 2,
@@ -36,7 +36,7 @@ methods = {
     "RT-MLMC": bx.minibatch(bx.rt_mlmc(K=8, lower=bx.epoch_sgd(beta0=2.0)), 8),
 }
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-for colour, (name, estimator) in zip(COLOURS, methods.items(), strict=False):
+for colour, (name, estimator) in zip(LINE_COLOURS, methods.items(), strict=False):
     optimizer, watch = optax.sgd(lambda t: 2 / (t + 20)), lambda x: {"x": float(x)}
     run = bx.minimize(problem, estimator, optimizer, jnp.zeros(()), key=random.key(0), T=T, every=20, metrics=watch)
     print(f"{name}: x = {run.x:.3f}")

@@ -1,8 +1,16 @@
+import contextlib
 import gc
 import os
+import time
+from importlib.metadata import version
 from pathlib import Path
 
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # the fast suite mostly compiles
+QUICK = "--xla_backend_optimization_level=0"  # the fast suite mostly compiles
+if version("jaxlib").startswith("0.10."):  # XLA ends a process on a flag that it does not know
+    QUICK += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"  # half the seconds
+os.environ.setdefault("XLA_FLAGS", QUICK)
+# Equal programs are compiled once for all tests, workers and the commands that they start
+os.environ.setdefault("BILEVELAX_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "programs"))
 
 import jax
 import pytest
@@ -12,19 +20,32 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 
-from bilevelax import Problem
+from bilevelax import Problem, from_arrays
 from bilevelax.applications import quadratic as quadratic_application
+from bilevelax.base.cache import switch_on
+from bilevelax.base.program_files import Refused
 
+with contextlib.suppress(Refused):  # slower, and as right
+    switch_on()
 MAPPINGS = Path("/proc/self/maps")
+looked = 0.0  # processor time at the last look
 
 
 @pytest.fixture(autouse=True)
 def room_for_programs():
-    """Every compiled program holds mappings of memory, of which Linux allows a process 65,530: beyond, it crashes."""
+    """Every compiled program holds mappings of memory, of which Linux allows a process 65,530: beyond, it crashes.
+
+    To count them takes up to 40 ms, so not after every test; a few thousand are added in the seconds between.
+    """
+    global looked
     yield
-    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 30_000:
+    if time.process_time() < looked + 3 or not MAPPINGS.exists():
+        return
+    looked = time.process_time()
+    if MAPPINGS.read_bytes().count(b"\n") > 35_000:
         jax.clear_caches()
         gc.collect()
 
@@ -77,3 +98,19 @@ def softmax():
     )
     W = 0.1 * random.normal(random.key(8), (classes, features))
     return problem, (W, jnp.zeros(classes))
+
+
+@pytest.fixture(scope="session")
+def logistic():
+    """Contexts with 5, 8 and 3 stored outcomes; f and g are smooth and not quadratic."""
+    rng = np.random.default_rng(1)
+    outcomes = [rng.normal(size=(n, 3)) for n in (5, 8, 3)]
+
+    def g(x, y, eta, xi):
+        return jax.nn.softplus(eta @ y + xi @ x) + jnp.sum((y - x[:3]) ** 2) / 2
+
+    def f(x, y, eta, xi):
+        return jax.nn.softplus(-eta @ y) + jnp.sum(jnp.cos(y) * x[:3]) + jnp.sum(x**2) / 8
+
+    contexts = rng.normal(size=(3, 4))
+    return from_arrays(f, g, contexts, outcomes, init_y=lambda x, xi: jnp.zeros(3, x.dtype), mu_g=1.0)

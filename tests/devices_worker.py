@@ -77,6 +77,7 @@ def eight(folder):
         ("maml from a store", clients(folder), maml, (8,)),
         ("shared", QUADRATIC, bx.minibatch(bx.rt_mlmc(1, inverse=bx.neumann(1)), 4, "shared"), (4,)),
         ("spread", NUMBERED, bx.minibatch(bx.maml(), 8, contexts="spread"), (4,)),
+        ("warm started", QUADRATIC, bx.warm_started(bx.minibatch(bx.saa(2), 8), bx.warm_regression()), (4,)),
     ):
         one = minimize(problem, estimator)
         many = [minimize(problem, estimator, mesh=mesh(n)) for n in sizes]
@@ -95,6 +96,7 @@ def eight(folder):
 def host(i, n, port, folder, T):
     """One of n processes with two devices each; prints what it reached."""
     jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=int(n), process_id=int(i))
+    bx.cache()  # where it is new it starts JAX's devices: not before the processes have found each other
     print("ready", flush=True)
     die = lambda row, x: os.kill(os.getpid(), 9) if i == "1" and row["t"] == int(os.environ.get("DIE_AT", -1)) else None
     result = minimize(
@@ -111,4 +113,6 @@ def host(i, n, port, folder, T):
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "eight":
+        bx.cache()
     {"eight": eight, "host": host}[sys.argv[1]](*sys.argv[2:])

@@ -8,9 +8,10 @@ import numpy as np
 from jax import random
 from jax.flatten_util import ravel_pytree
 
-from bilevelax.hypergradient import hypergradient
-from bilevelax.inverse import dense, none
-from bilevelax.sample_average import newton_cg
+from bilevelax.core.hypergradient import hypergradient
+from bilevelax.core.inverse import none
+from bilevelax.exact.inverse import dense
+from bilevelax.exact.sample_average import newton_cg
 
 DENSE = dense(1)
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from bilevelax.estimate import Cost
+from bilevelax.core.estimate import Cost
 
 HOSTILE = (
     "<script>alert(1)</script>",  # a folder in a folder: two of them end alike, so both are named in full

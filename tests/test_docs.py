@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,19 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def blocks(name):
+    """The Python that a page shows."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def reference():
+    """docs/api.md as Sphinx reads it."""
+    return runpy.run_path(str(ROOT / "docs" / "parts.py"))["expand"]((ROOT / "docs" / "api.md").read_text())
+
+
 @pytest.mark.parametrize("module", ["bilevelax", "bilevelax.sklearn", "bilevelax.datasets", "bilevelax.report"])
 def test_the_reference_has_every_public_name(module):
-    entries = set(re.findall(r"^\.\. auto\w+:: (\S+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    entries = set(re.findall(r"^\.\. auto\w+:: (\S+)", reference(), re.MULTILINE))
     named = {name if name.startswith("bilevelax.") else f"bilevelax.{name}" for name in entries}
     public = {f"{module}.{name}" for name in importlib.import_module(module).__all__ if name != "__version__"}
     assert not public - named

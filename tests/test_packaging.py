@@ -58,10 +58,10 @@ def test_wheel_and_sdist_hold_all_parts(built):
     sources = [p for p in (ROOT / "src").rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     missing = {str(path.relative_to(ROOT / "src")) for path in sources} - names
     assert not missing and "bilevelax/report/page/page.html" in names and "bilevelax/py.typed" in names
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"bilevelax"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"bilevelax", "bilevelax_paper"}
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "src/bilevelax/outer.py"} <= held
+    assert {"pyproject.toml", "README.md", "LICENSE", "src/bilevelax/run/minimize.py"} <= held
 
 
 def test_core_alone(clean, tmp_path):

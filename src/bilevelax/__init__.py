@@ -5,16 +5,16 @@ The public names are imported when one of them is first used, so that ``bilevela
 """
 
 # ruff: noqa: F403, F405
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bilevelax._version import __version__
+from bilevelax._xla import switch_off_fusion
 
 if TYPE_CHECKING:
     from bilevelax._public import *
 
 __all__ = [
+    "Basis",
     "Certificate",
     "Checkpoint",
     "Client",
@@ -30,14 +30,23 @@ __all__ = [
     "Report",
     "Result",
     "RunStopped",
+    "Solved",
+    "Stage",
     "Tuned",
     "__version__",
+    "affine",
+    "amortised",
+    "answers",
     "antithetic_mlmc",
     "append_to",
     "averaged_step",
+    "ball",
+    "box",
     "bsvrb",
+    "cache",
     "certified",
     "certify",
+    "chebyshev",
     "check",
     "conditional_stochastic",
     "conjugate_gradient",
@@ -46,10 +55,13 @@ __all__ = [
     "curvature",
     "dense",
     "dl_sgd",
+    "envelope",
     "epoch_sgd",
     "evaluate",
+    "fourier",
     "from_arrays",
     "from_clients",
+    "from_joint",
     "frozen",
     "hypergradient",
     "imaml",
@@ -57,14 +69,23 @@ __all__ = [
     "minibatch",
     "minimize",
     "neumann",
+    "newton_solver",
     "none",
+    "nonnegative",
     "optax_steps",
+    "polyhedron",
+    "product",
     "projected",
+    "random_features",
+    "reduced",
     "respond",
     "rt_mlmc",
     "saa",
     "sgd",
+    "simplex",
     "single_loop",
+    "solve",
+    "splines",
     "sqrt_then_linear",
     "stateless",
     "stochastic",
@@ -77,24 +98,18 @@ __all__ = [
 ]
 
 
-class _Package(ModuleType):
-    """This package: public names are looked up here until they have been imported."""
+def __getattr__(name: str) -> Any:
+    """A public name, where it is first used: all of them are imported then."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bilevelax import _public
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from bilevelax import _public
-
-        vars(self).update({each: getattr(_public, each) for each in __all__ if each != "__version__"})
-        return vars(self)[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Importing bilevelax/minibatch.py would put the file's module in the place of the function
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *__all__})
+    globals().update({each: getattr(_public, each) for each in __all__ if each != "__version__"})
+    return globals()[name]
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+switch_off_fusion()  # before JAX starts its backend

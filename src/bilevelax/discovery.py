@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 
 class Catalogue(NamedTuple):
-    """The parts of a package, one module each; ``factory`` names what to take from each module."""
+    """The parts of a package, one file each; ``factory`` names what to take from each. A folder is no part."""
 
     package: str
     kind: str
@@ -18,7 +19,7 @@ class Catalogue(NamedTuple):
 
     def names(self) -> list[str]:
         path = importlib.import_module(self.package).__path__
-        return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_"))
+        return sorted(m.name for m in pkgutil.iter_modules(path) if not m.name.startswith("_") and not m.ispkg)
 
     def load(self, name: str) -> Any:
         """The factory of the named part."""
@@ -27,8 +28,13 @@ class Catalogue(NamedTuple):
     def summary(self, name: str) -> str:
         """First line of the part's own description."""
         self.require(name)
-        (path,) = importlib.import_module(self.package).__path__
-        return first_line(Path(path, f"{name}.py"))
+        found = importlib.util.find_spec(f"{self.package}.{name}")
+        assert found is not None and found.origin is not None
+        return first_line(Path(found.origin))
+
+    def smallest(self, name: str) -> Any:
+        """The named part made as small as makes sense, by the settings ``SMALLEST`` of its module if it has them."""
+        return self.load(name)(**getattr(self.module(name), "SMALLEST", {}))
 
     def module(self, name: str) -> Any:
         self.require(name)

@@ -1,33 +1,28 @@
 """The runs behind Figure 3: tuning, all formulations at every m and lambda, and WDRO-SI by K."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bilevelax.experiments import _newsvendor_looks as looks
-from bilevelax.experiments import _newsvendors as newsvendors
-from bilevelax.experiments import _training as training
-from bilevelax.experiments._formulation_views import COMPARED, SOLVED
-from bilevelax.experiments._items import Row
-from bilevelax.experiments._trajectories import seed_keys
+from bilevelax_paper import _newsvendor_looks as looks
+from bilevelax_paper import _newsvendors as newsvendors
+from bilevelax_paper import training
+from bilevelax_paper.formulations import COMPARED
+from bilevelax_paper.item import Row
+from bilevelax_paper.training import Trial, best, both_rules, seed_keys, tuning_rows
 
 TUNING = 900  # the first seed of those that are used for nothing else
 CHECKPOINTS = (8, 4, 2, 1)  # of a run of the comparison: T / 8, T / 4, ...
+Times = tuple[int, ...]
 Lane = tuple[int, int, float, training.Rule]  # which start, m, lambda, steps
 
 
 class Study:
-    """The pieces of one run of this item in d dimensions, made once.
-
-    Run i of a method starts at the i-th x_1 of its seed, with the i-th lambda where the method has one: every method
-    has as many runs to choose from, and runs of equal number share their start, of ERM and WDRO-SI also all draws.
-    """
+    """The pieces of one run in d dimensions; run i of a method has the i-th x_1 and, where it has one, lambda."""
 
     def __init__(self, settings: dict[str, Any], d: int) -> None:
         self.settings, self.d = settings, d
@@ -51,10 +46,7 @@ class Study:
         return dataclasses.replace(template, data=self.season(seed, decision).book)
 
     def run(self, name: str, decision: str, seed: int, lanes: list[Lane], estimator: Any, role: int) -> Any:
-        """x of all lanes at all checkpoints, in one stack, lanes first.
-
-        In parts of as many lanes as the paper's lambdas need, filled up: one program serves tuning and comparison.
-        """
+        """x of all lanes at all checkpoints, lanes first; in parts of equal size: one program serves all runs."""
         n = len(self.settings["m"]) * len(self.settings["lam"])
         season, problem = self.season(seed, decision), self.problem(name, decision, seed)
         key, gaps = seed_keys(seed + 1, role)[seed], training.gaps_of(self.times)
@@ -66,55 +58,53 @@ class Study:
             parts.append(jax.tree.map(lambda a: a[: len(part)].reshape(-1, *a.shape[2:]), xs))  # noqa: B023
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
-    def costs(self, xs: Any, lanes: list[Lane], decision: str, seed: int) -> dict[str, list[list[float]]]:
+    def costs(self, xs: Any, lanes: list[Lane], decision: str, seed: int, times: Times) -> dict[str, list[list[float]]]:
         """For each lane a list over the checkpoints."""
-        ms = jnp.asarray([m for _, m, _, _ in lanes for _ in self.times], jnp.int32)
+        ms = jnp.asarray([m for _, m, _, _ in lanes for _ in times], jnp.int32)
         found = looks.costs(xs, ms, self.season(seed, decision), self.widths(decision), self.d)
-        return {name: looks.listed(a, (len(lanes), len(self.times))) for name, a in found._asdict().items()}
+        return {name: looks.listed(a, (len(lanes), len(times))) for name, a in found._asdict().items()}
 
     def _trials(self, name: str, decision: str) -> list[Trial]:
-        """Step rules at the largest m and lambda = 1, on seeds of their own.
+        """Step rules at the largest m and lambda = 1: least validation cost, and how far they train."""
+        seeds, lanes = self.tuning()
+        run = lambda seed: self.run(name, decision, seed, lanes, self.estimators[name], training.ROLE_TUNE)
+        return self.tried(decision, [run(seed) for seed in seeds], self.times)
 
-        By the least validation cost of a checkpoint, among the rules that train: those that end at SOLVED of the way
-        from the best constant order to the least possible training cost, in the mean over the seeds.
-        """
+    def tuning(self) -> tuple[range, list[Lane]]:
+        """Seeds that are used for nothing else, and a lane for every step rule."""
         rules = training.grid(self.T, **self.settings["grid"])
-        lanes = [(0, self.most, 1.0, rule) for rule in rules]
+        return range(TUNING, TUNING + self.settings["tuning_seeds"]), [(0, self.most, 1.0, rule) for rule in rules]
+
+    def tried(self, decision: str, xs: list[Any], times: Times) -> list[Trial]:
+        """What the stacked x of every tuning seed say of the rules."""
+        seeds, lanes = self.tuning()
         each, fits = [], []
-        for seed in range(TUNING, TUNING + self.settings["tuning_seeds"]):
-            xs = self.run(name, decision, seed, lanes, self.estimators[name], training.ROLE_TUNE)
-            found = self.costs(xs, lanes, decision, seed)
+        for seed, of_seed in zip(seeds, xs, strict=True):
+            found = self.costs(of_seed, lanes, decision, seed, times)
             limits = looks.bounds(self.season(seed, decision), self.most, decision == "affine")
             each.append(np.min(found["validation"], axis=1))
             fits.append(limits.fit(np.asarray(found["train"])[:, -1]))
+        rules = [rule for *_, rule in lanes]
         return [Trial(*found) for found in zip(rules, np.transpose(each), np.mean(fits, axis=0), strict=True)]
 
     def steps(self, decision: str) -> training.Rule:
-        """One step rule for all formulations, by their mean validation cost: so runs of equal number differ in the
-        formulation only. It must train every one of them."""
-        each = [self.trials(name, of) for name, of in COMPARED if of == decision]
-        common = [
-            Trial(same[0].rule, np.concatenate([trial.each for trial in same]), min(trial.fit for trial in same))
-            for same in zip(*each, strict=True)
-        ]
-        return best(common, training.KINDS)
+        """One step rule for all formulations, by their mean validation cost, that trains every one of them."""
+        trials = zip(*(self.trials(name, of) for name, of in COMPARED if of == decision), strict=True)
+        all_of = lambda same: (np.concatenate([trial.each for trial in same]), min(trial.fit for trial in same))
+        return best([Trial(same[0].rule, *all_of(same)) for same in trials], training.KINDS)
 
     def compare(self, name: str, decision: str, seeds: range) -> list[Row]:
         """Every m and lambda of one formulation."""
         chosen = self.steps(decision)
         columns: Row = {"d": self.d, "method": name, "decision": decision}
-        rows: list[Row] = tuning_rows(self.trials(name, decision), columns)
-        lanes = [
-            (start, m, 1.0 if name == "ERM" else self.prices[start], chosen)
-            for part in (
-                [self.settings["lam"]] if decision == "affine" else [self.settings["lam"], self.settings["wide"]]
-            )
-            for m in self.settings["m"]
-            for start in map(self.prices.index, part)
-        ]
+        rows: list[Row] = tuning_rows(self.trials(name, decision), "fit", **columns)
+        grids = [self.settings["lam"], self.settings["wide"]][: 1 if decision == "affine" else 2]
+        price = lambda lam: 1.0 if name == "ERM" else lam
+        starts = [(self.prices.index(lam), m, price(lam)) for part in grids for m in self.settings["m"] for lam in part]
+        lanes = [(*start, chosen) for start in starts]
         for seed in seeds:
             xs = self.run(name, decision, seed, lanes, self.estimators[name], training.ROLE_RUN)
-            found = self.costs(xs, lanes, decision, seed)
+            found = self.costs(xs, lanes, decision, seed, self.times)
             for i, (start, m, _, _) in enumerate(lanes):
                 row = {"kind": "compare", **columns, "seed": seed, "m": m, "lam": self.prices[start]}
                 rows.append(row | {"rule": str(chosen), "t": list(self.times)} | {n: v[i] for n, v in found.items()})
@@ -123,10 +113,7 @@ class Study:
         return rows
 
     def adversary(self, xs: Any, lanes: list[Lane], columns: Row) -> list[Row]:
-        """What the adversary of WDRO-SI does at the last rules of the largest m.
-
-        At those of ERM it has the lambda of the WDRO-SI run with the same start.
-        """
+        """What the adversary of WDRO-SI does at the last rules of the largest m (ERM: the lambda of the start)."""
         which = [i for i, (_, m, _, _) in enumerate(lanes) if m == self.most]
         ends = len(self.times) * (np.asarray(which) + 1) - 1
         prices = [self.prices[lanes[i][0]] for i in which]
@@ -154,13 +141,13 @@ class Study:
     def by_K(self, name: str, K: int, seeds: range) -> list[Row]:
         """Curves at the largest m: the paper's steps and the best others, at lambda = 1 and at a smaller one."""
         trials = self.level_trials()
-        rules = {"paper": best(trials, ("paper",)), "other": best(trials, ("constant", "adam"))}
+        rules = both_rules(trials)
         kinds = [(which, lam) for lam in (1.0, self.settings["lam_small"]) for which in rules]
         lanes: list[Lane] = [(0, self.most, lam, rules[which]) for which, lam in kinds]
         times = training.checkpoints_of(self.T, self.settings["points"])
         xs = self.run_seasons(seeds, lanes, times, newsvendors.by_levels(name, K), training.ROLE_RUN)
         first = name == "RT-MLMC" and self.settings["K"][0] == K
-        rows = tuning_rows(trials, {"method": "by K"}) if first else []
+        rows = tuning_rows(trials, "fit", method="by K") if first else []
         n = len(lanes) * len(times)
         for seed in seeds:
             mine = jax.tree.map(lambda a: a[seed].reshape(n, *a.shape[3:]), xs)  # noqa: B023 (used at once)
@@ -168,12 +155,10 @@ class Study:
         return rows
 
     def curve_rows(
-        self, xs: Any, lanes: list[Lane], times: tuple[int, ...], columns: Row, kinds: list[tuple[str, float]]
+        self, xs: Any, lanes: list[Lane], times: Times, columns: Row, kinds: list[tuple[str, float]]
     ) -> list[Row]:
-        shape, seed = (len(lanes), len(times)), columns["seed"]
-        ms = jnp.full(len(lanes) * len(times), self.most, jnp.int32)
-        found = looks.costs(xs, ms, self.season(seed, "network"), self.widths("network"), self.d)
-        lists = {name: looks.listed(a, shape) for name, a in found._asdict().items()}
+        seed = columns["seed"]
+        lists = self.costs(xs, lanes, "network", seed, times)
         ends = self.moved(jax.tree.map(lambda a: a[len(times) - 1 :: len(times)], xs), [lam for _, lam in kinds], seed)
         return [
             {**columns, "steps": which, "lam": lam, "rule": str(lanes[i][3]), "t": list(times)}
@@ -182,7 +167,7 @@ class Study:
             for i, (which, lam) in enumerate(kinds)
         ]
 
-    def run_seasons(self, seeds: range, lanes: list[Lane], times: tuple[int, ...], estimator: Any, role: int) -> Any:
+    def run_seasons(self, seeds: range, lanes: list[Lane], times: Times, estimator: Any, role: int) -> Any:
         """x of network rules for WDRO-SI, (seeds, lanes, times, ...)."""
         seasons = [self.season(seed, "network") for seed in seeds]
         keys = seed_keys(max(seeds) + 1, role)[jnp.asarray(list(seeds))]
@@ -198,44 +183,8 @@ class Study:
     @functools.cache  # noqa: B019 (a study lives as long as its item)
     def level_trials(self) -> list[Trial]:
         """Step rules for all curves by K, as `_trials` but by the last x, with RT-MLMC at one K."""
-        rules = training.grid(self.T, **self.settings["grid"])
-        lanes: list[Lane] = [(0, self.most, 1.0, rule) for rule in rules]
-        seeds = range(TUNING, TUNING + self.settings["tuning_seeds"])
+        seeds, lanes = self.tuning()
         estimator = newsvendors.by_levels("RT-MLMC", self.settings["K_tune"])
         xs = self.run_seasons(seeds, lanes, (self.T,), estimator, training.ROLE_TUNE)
-        ms = jnp.full(len(lanes), self.most, jnp.int32)
-        each, fits = [], []
-        for i, seed in enumerate(seeds):
-            season = self.season(seed, "network")
-            mine = jax.tree.map(lambda a: a[i, :, 0], xs)  # noqa: B023 (used at once)
-            found = looks.costs(mine, ms, season, self.widths("network"), self.d)
-            each.append(np.asarray(found.validation, float))
-            fits.append(looks.bounds(season, self.most, False).fit(np.asarray(found.train, float)))
-        return [Trial(*found) for found in zip(rules, np.transpose(each), np.mean(fits, axis=0), strict=True)]
-
-
-class Trial(NamedTuple):
-    """A step rule, its validation cost on each tuning seed, and how far it trains (1: all the way)."""
-
-    rule: training.Rule
-    each: np.ndarray
-    fit: float
-
-    @property
-    def loss(self) -> float:
-        return float(self.each.mean())
-
-
-def best(trials: list[Trial], kinds: tuple[str, ...]) -> training.Rule:
-    """Of these kinds the rule of least validation cost among those that train; if none does, what trains most."""
-    of_kind = [trial for trial in trials if trial.rule.kind in kinds]
-    enough = min(SOLVED, max(trial.fit for trial in of_kind))
-    return min((trial for trial in of_kind if trial.fit >= enough), key=lambda trial: trial.loss).rule
-
-
-def tuning_rows(trials: list[Trial], columns: Row) -> list[Row]:
-    return [
-        {"kind": "tuning", **columns, "rule": str(t.rule), "loss": t.loss if np.isfinite(t.loss) else "diverged"}
-        | {"losses": [training.finite(loss) for loss in t.each], "fit": training.finite(t.fit)}
-        for t in trials
-    ]
+        last = [jax.tree.map(lambda a, i=i: a[i, :, 0], xs) for i in range(len(seeds))]
+        return self.tried("network", last, (self.T,))

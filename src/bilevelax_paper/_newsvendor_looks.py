@@ -1,8 +1,5 @@
 """What is measured at the rules of Figure 3: costs, whether they were trained, and what the adversary can do there."""
 
-from __future__ import annotations
-
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,15 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from bilevelax.applications._newsvendor import SMOOTHING, expected_loss, loss, smooth_loss
-from bilevelax.curvature import extreme_eigenvalues
-from bilevelax.experiments._newsvendors import DEVIATION, B, Book, H, L, Season, order_of
-from bilevelax.problem import X
+from bilevelax.applications.newsvendor.loss import expected_loss, loss
+from bilevelax.base.compiling import program
+from bilevelax.core.problem import X
+from bilevelax.exact.curvature import extreme_eigenvalues
+from bilevelax_paper._newsvendors import DEVIATION, B, Book, Context, H, L, Season, order_of, template
 
 ADVERSARY = 60  # gradient steps to its best answer
 LANCZOS = 12  # steps to the extreme eigenvalues
-
-smooth = partial(smooth_loss, h=H, b=B, beta=SMOOTHING)
 
 
 class Costs(NamedTuple):
@@ -35,7 +31,7 @@ def counted(book: Book, m: jax.Array) -> jax.Array:
     return (jnp.arange(book.demands.shape[1]) < m) / m
 
 
-@partial(jax.jit, static_argnames=("widths", "d"))
+@program(static_argnames=("widths", "d"))
 def costs(xs: X, ms: jax.Array, season: Season, widths: tuple[int, ...], d: int) -> Costs:
     """All costs of each of the stacked rules, which were trained on the first m demands of each context."""
     orders = jax.vmap(order_of(widths, d), in_axes=(None, 0))
@@ -80,8 +76,7 @@ def bounds(season: Season, m: int, affine: bool) -> Bounds:
 
 
 def affine_floor(contexts: np.ndarray, demands: np.ndarray) -> float:
-    """The least mean loss of affine orders: quantile regression, a linear program in the order's coefficients and
-    the parts of each demand above and below it."""
+    """The least mean loss of affine orders: quantile regression as a linear program."""
     from scipy import optimize, sparse
 
     (M, m), n = demands.shape, demands.size
@@ -100,27 +95,25 @@ class Adversary(NamedTuple):
     most: jax.Array  # the largest one
 
 
-@partial(jax.jit, static_argnames=("widths", "d"))
+@program(static_argnames=("widths", "d"))
 def adversary(xs: X, lams: jax.Array, ms: jax.Array, book: Book, widths: tuple[int, ...], d: int) -> Adversary:
     """u* by gradient steps of 1/L on all demands that count, for each of the stacked rules with its lambda and m."""
-    order = order_of(widths, d)
+    problem = template(widths, d, False).weighted()
     direction = random.normal(random.key(0), (d,), book.contexts.dtype)
 
     def one(lane: tuple[X, jax.Array, jax.Array]) -> Adversary:
         x, lam, m = lane
-        weights = counted(book, m)
 
-        def at(xi: jax.Array, demands: jax.Array) -> tuple[jax.Array, jax.Array]:
-            cost = lambda u: smooth(order(x, xi + u / (2 * lam)), demands) @ weights
-            slope = jax.grad(lambda u: -2 * lam * cost(u) + u @ u / 2)
-            u = lax.fori_loop(0, ADVERSARY, lambda _, u: u - slope(u) / L, jnp.zeros_like(xi))
+        def at(row: jax.Array, value: jax.Array, demands: jax.Array) -> tuple[jax.Array, jax.Array]:
+            xi, eta = Context(row, value, lam, demands[0]), (demands, counted(book, m))
+            stay = problem.start(x, xi)
+            u = lax.fori_loop(0, ADVERSARY, lambda _, u: u - problem.grad_g(x, u, eta, xi) / L, stay)
             ends = [
-                extreme_eigenvalues(lambda r: jax.jvp(slope, (point,), (r,))[1], direction, LANCZOS)  # noqa: B023
-                for point in (jnp.zeros_like(u), u)
+                extreme_eigenvalues(problem.linear_hess_g(x, point, eta, xi), direction, LANCZOS) for point in (stay, u)
             ]
             return jnp.linalg.norm(u) / (2 * lam), jnp.stack(ends)
 
-        distance, ends = jax.vmap(at)(book.contexts, book.demands)
+        distance, ends = jax.vmap(at)(jnp.arange(len(book.contexts)), book.contexts, book.demands)
         return Adversary(distance.mean(), ends.min(), ends.max())
 
     return lax.map(one, (xs, lams, ms))

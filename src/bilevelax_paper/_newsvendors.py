@@ -1,20 +1,11 @@
 """WDRO-SI of the experiments: one program for every lambda, number of demands, start and step rule.
 
-The adversary's variable is u = 2 lambda (y - xi), in which its problem has the same scale whatever lambda is:
-
-    g(x, u) = -2 lambda E l_beta(pi_x(xi + u / (2 lambda)), eta) + |u|^2 / 2,
-    f(x, u) = l_beta(pi_x(xi + u / (2 lambda)), eta) - |u|^2 / (4 lambda).
-
-So mu_g and L_g1 need not know lambda, which is data. ERM leaves u at 0; the adversary of WDRO sees the demand. A rule
-divides contexts by their standard deviation before its first layer: the adversary still moves, and pays for, the
-contexts themselves.
+The adversary's variable is u = 2 lambda (z - xi) and g = -2 lambda f, so that mu_g and L_g1 need not know lambda, which
+is data. ERM leaves u at 0; the adversary of WDRO sees the demand. A rule divides contexts by their deviation.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,22 +14,22 @@ import jax.numpy as jnp
 import optax
 from jax import random
 
-from bilevelax.applications._newsvendor import SMOOTHING, network, nonlinearity, smooth_loss
-from bilevelax.applications.wdro_si import TRUTH, Market
-from bilevelax.estimate import Estimator
-from bilevelax.estimators.dl_sgd import dl_sgd
-from bilevelax.estimators.rt_mlmc import rt_mlmc
-from bilevelax.experiments import _training as training
-from bilevelax.inverse import none
-from bilevelax.lower import frozen, optax_steps
-from bilevelax.minibatch import minibatch
-from bilevelax.problem import Key, Problem, X
+from bilevelax import Estimator, Problem, dl_sgd, frozen, minibatch, none, optax_steps, rt_mlmc
+from bilevelax.applications.newsvendor.adversary import Moves, losses_of
+from bilevelax.applications.newsvendor.loss import SMOOTHING, smooth_loss
+from bilevelax.applications.newsvendor.market import market_of
+from bilevelax.applications.newsvendor.policies import network, nonlinearity
+from bilevelax.base.compiling import program
+from bilevelax.core.problem import Key, X
+from bilevelax_paper import training
 
 H, B = 1.0, 3.0  # holding and backlog cost; the paper gives neither
 SCALE = 15.0  # contexts are uniform on [-15, 15]^d
 DEVIATION = SCALE / 3**0.5  # of each coordinate
 MU, L = 0.5, 2.0  # of g in u, as long as the loss bends by less than lambda
 CONTEXTS, DEMANDS = 4, 4  # in the minibatch of an upper iteration; demands of each in a draw of the gradient
+
+smooth = functools.partial(smooth_loss, h=H, b=B, beta=SMOOTHING)
 
 
 class Book(NamedTuple):
@@ -57,6 +48,14 @@ class Context(NamedTuple):
     value: jax.Array
     lam: jax.Array
     eta: jax.Array
+
+
+MOVES = Moves(
+    place=lambda u, xi: xi.value + u / (2 * xi.lam),
+    price=lambda u, xi: jnp.sum(u**2) / (4 * xi.lam),
+    start=lambda xi: jnp.zeros_like(xi.value),
+    scale=lambda xi: 2 * xi.lam,
+)
 
 
 @functools.cache
@@ -88,7 +87,7 @@ def order_of(widths: tuple[int, ...], d: int) -> Any:
 def template(widths: tuple[int, ...], d: int, adversary_sees: bool) -> Problem:
     """The problem without its data."""
     order = order_of(widths, d)
-    cost = lambda x, u, eta, xi: smooth_loss(order(x, xi.value + u / (2 * xi.lam)), eta, H, B, SMOOTHING)
+    losses = losses_of(lambda x, z, eta, xi: smooth(order(x, z), eta), MOVES)
 
     def demand(key: Key, row: Any, data: Book) -> jax.Array:
         return data.demands[row, random.randint(key, (), 0, data.m)]
@@ -99,11 +98,9 @@ def template(widths: tuple[int, ...], d: int, adversary_sees: bool) -> Problem:
         return Context(row, data.contexts[row], data.lam, demand(key_eta, row, data))
 
     return Problem(
-        f=lambda x, u, eta, xi: cost(x, u, eta, xi) - jnp.sum(u**2) / (4 * xi.lam),
-        g=lambda x, u, eta, xi: -2 * xi.lam * cost(x, u, eta, xi) + jnp.sum(u**2) / 2,
+        **losses._asdict(),
         sample_context=sample_context,
         sample_conditional=lambda key, xi, data: xi.eta if adversary_sees else demand(key, xi.row, data),
-        init_y=lambda x, xi: jnp.zeros_like(xi.value),
         mu_g=MU,
         L_g1=L,
     )
@@ -121,7 +118,7 @@ class Season(NamedTuple):
 def season(seed: int, widths: tuple[int, ...], *, d: int, M: int, m: int, points: int, starts: int) -> Season:
     """Data as in the paper's appendix, the network behind demand drawn anew for each seed."""
     keys = [random.fold_in(random.key(seed), i) for i in range(8)]
-    market = Market(network(d, TRUTH, jax.nn.relu, keys[0], "fig3"), d, SCALE, H, B)
+    market = market_of(keys[0], d, SCALE, H, B, "fig3")
     contexts, held_out, fresh = (market.contexts(key, n) for key, n in zip(keys[1:4], (M, M, points), strict=True))
     demands, checks = market.demands(keys[4], contexts, m), market.demands(keys[5], held_out, m)
     book = Book(contexts, demands, jnp.asarray(m, jnp.int32), jnp.ones((), float))
@@ -135,11 +132,9 @@ def stack(trees: Any) -> Any:
 
 
 def estimators(K: int, T_in: int, d: int) -> dict[str, Estimator]:
-    """The three formulations, with as many pairs of a context and a demand in an iteration.
+    """The three formulations by Danskin's gradient, with as many pairs of a context and a demand in an iteration.
 
-    Danskin's gradient for all: f has no slope in u at the adversary's best answer. At equal keys ERM and WDRO-SI draw
-    the same pairs. The inner Adam of WDRO can bring u to a norm of T_in / 10. The contexts of an iteration share the
-    level of RT-MLMC, which vectorises them: more noise for less time.
+    The inner Adam of WDRO can bring u to a norm of T_in / 10. Contexts share the level of RT-MLMC, which vectorises.
     """
     adam = optax.adam(optax.linear_schedule(0.2 / d**0.5, 0.0, T_in))
     single = {
@@ -162,7 +157,7 @@ class Lanes(NamedTuple):
     x1: X
     m: jax.Array
     lam: jax.Array
-    rule: training.Numbers
+    rule: training.Rule
 
 
 def lanes_of(starts: X, settings: list[tuple[int, int, float, training.Rule]]) -> Lanes:
@@ -176,7 +171,10 @@ def lanes_of(starts: X, settings: list[tuple[int, int, float, training.Rule]]) -
     )
 
 
-def _run_lanes(problem: Problem, key: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
+@program(static_argnames="estimator")
+def run_lanes(problem: Problem, key: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
+    """x at each checkpoint, (lanes, checkpoints, ...). All lanes share their draws, so also the random levels."""
+
     def one(lane: Lanes) -> X:
         book = problem.data._replace(m=lane.m, lam=lane.lam)
         return training.run(dataclasses.replace(problem, data=book), lane.x1, key, lane.rule, gaps, estimator).x
@@ -184,17 +182,11 @@ def _run_lanes(problem: Problem, key: Key, lanes: Lanes, gaps: jax.Array, estima
     return jax.vmap(one)(lanes)
 
 
-@partial(jax.jit, static_argnames="estimator")
-def run_lanes(problem: Problem, key: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
-    """x at each checkpoint, (lanes, checkpoints, ...). All lanes share their draws, so also the random levels."""
-    return _run_lanes(problem, key, lanes, gaps, estimator)
-
-
-@partial(jax.jit, static_argnames="estimator")
+@program(static_argnames="estimator")
 def run_seasons(problem: Problem, books: Book, keys: Key, lanes: Lanes, gaps: jax.Array, estimator: Estimator) -> X:
     """`run_lanes` for stacked seeds, (seeds, lanes, checkpoints, ...); random levels wait for the longest seed's."""
 
     def one(book: Book, key: Key, lanes: Lanes) -> X:
-        return _run_lanes(dataclasses.replace(problem, data=book), key, lanes, gaps, estimator)
+        return run_lanes(dataclasses.replace(problem, data=book), key, lanes, gaps, estimator)
 
     return jax.vmap(one)(books, keys, lanes)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
 
-from bilevelax.cli._terminal import busy, print_json, say
+from bilevelax.base.text_table import Table, show
+from bilevelax.cli._terminal import busy, keep_programs, print_json, say
 from bilevelax.cli.settings import parse
-from bilevelax.experiments import catalogue
+from bilevelax_paper.items import catalogue
 
 if TYPE_CHECKING:
-    from bilevelax.experiments._items import Table
-    from bilevelax.experiments._run import Shown
+    from bilevelax_paper.page import Shown
 
-WIDE = 200  # columns of a table in a file or a pipe, where nothing wraps
 COMMITTED, OMNIGLOT, PAGE = Path("results/paper"), Path("results/omniglot"), Path("docs/reproduction.md")
 
 
@@ -45,9 +43,9 @@ def paper(
 
     Example: bilevelax paper table1 --scale quick
     """
-    from bilevelax.experiments import _page
-    from bilevelax.experiments._records import is_complete
-    from bilevelax.experiments._run import render_item, run_item
+    from bilevelax.run.records.cells import is_complete
+    from bilevelax_paper import page as pages
+    from bilevelax_paper.page import render_item, run_item
 
     if list_items:
         with busy("Reading the items"):
@@ -56,39 +54,36 @@ def paper(
         return
     if item is None and not render:
         raise ValueError("`bilevelax paper` needs an item. See `bilevelax paper --list`, or give all.")
-    names = catalogue.names() if item in (None, "all") else [item]
+    every = item in (None, "all")
+    names = catalogue.names() if every else [str(item)]
     if render:
         folder = out or COMMITTED
-        if len(names) > 1:
-            names = with_records(names, folder)
+        names = with_records(names, folder) if every else names
         with busy(f"Drawing {', '.join(names)}"):
             items = [render_item(name, out=folder) for name in names]
             there = [name for name in names if out is None and is_complete(OMNIGLOT / name)]
             further = [render_item(name, out=OMNIGLOT) for name in there]
     else:
+        keep_programs()
         folder = out or Path("runs") / f"paper-{scale}"
-        chosen = parse(given or [])
-        items = [
-            run_item(name, scale=scale, seeds=seeds, out=folder, given=chosen, report=say, again=again)
-            for name in names
-        ]
+        one = partial(run_item, scale=scale, seeds=seeds, out=folder, given=parse(given or []), report=say, again=again)
+        items = list(map(one, names))
     if as_json:
         print_json({"folder": str(folder), "items": [told(shown) for shown in items]})
     else:
         for shown in items:
             display(shown)
-    if render and item in (None, "all"):
+    if render and every:
         if not PAGE.parent.is_dir():
             raise ValueError(f"{PAGE} can only be written in the repository's root folder. Got {Path.cwd()}.")
-        page = _page.write(items, PAGE, further)
-        say(f"Page: {page}")
+        say(f"Page: {pages.write(items, PAGE, further)}")
     if not as_json:
         typer.echo(f"Records and figures: {folder}")
 
 
 def with_records(names: list[str], folder: Path) -> list[str]:
     """The items that have finished records there; says which have none."""
-    from bilevelax.experiments._records import is_complete
+    from bilevelax.run.records.cells import is_complete
 
     there = [name for name in names if is_complete(folder / name)]
     if not there:
@@ -100,8 +95,6 @@ def with_records(names: list[str], folder: Path) -> list[str]:
 
 def listing() -> Table:
     """Every item, its place in the paper and how long scale full takes."""
-    from bilevelax.experiments._items import Table
-
     configs = [(name, catalogue.load(name)) for name in catalogue.names()]
     rows = [(name, config.place, config.title, config.duration) for name, config in configs]
     return Table("", ("item", "in the paper", "what", "full scale"), rows)
@@ -109,29 +102,18 @@ def listing() -> Table:
 
 def told(shown: Shown) -> dict[str, Any]:
     """For programs: the claims, and where the figures are."""
-    figures = [str(path) for path, _ in shown.rendered.figures]
-    return {"item": shown.name, "claims": [claim._asdict() for claim in shown.claims], "figures": figures}
+    names = {"measured": "measured", "why": "reading"} | {name: name for name in ("claim", "paper", "seeds", "verdict")}
+    claims = [{name: getattr(claim, field) for name, field in names.items()} for claim in shown.claims]
+    return {"item": shown.name, "claims": claims, "figures": [str(shown.figure)]}
 
 
 def display(shown: Shown) -> None:
     """Tables and claims in the terminal, and where the figures are."""
-    title = catalogue.load(shown.name).title
-    for table in shown.rendered.tables:
+    for table in shown.tables:
         show(table)
-    typer.secho(f"{shown.name}: {title}", bold=True)
+    typer.secho(f"{shown.name}: {catalogue.load(shown.name).title}", bold=True)
     for claim in shown.claims:
         typer.echo(f"  {claim.verdict:<10}  {claim.claim}.")
         seeds = f"{claim.seeds} seed{'' if claim.seeds == 1 else 's'}"
-        typer.echo(f"              Paper: {claim.paper}. Ours: {claim.measured} ({seeds}). {claim.why}")
-    for path, _ in shown.rendered.figures:
-        typer.echo(f"Figure: {path}")
-
-
-def show(table: Table) -> None:
-    rich = RichTable(title=table.title or None, title_justify="left")
-    for column in table.columns:
-        rich.add_column(column, overflow="fold")
-    for row in table.rows:
-        rich.add_row(*row)
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDE)).print(rich, markup=False)
+        typer.echo(f"              Paper: {claim.paper}. Ours: {claim.measured} ({seeds}). {claim.reading}")
+    typer.echo(f"Figure: {shown.figure}")

@@ -1,17 +1,17 @@
 """One look for all figures: one colour per method, bands over seeds, SVG and PNG."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bilevelax.experiments._statistics import half_width
-from bilevelax.plots import COLOURS
+from bilevelax.base.statistics import half_width
+from bilevelax.report.curves import LINE_COLOURS
+from bilevelax.report.figures import figure_of, saved
 
-BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
+BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = LINE_COLOURS
 OTHER = "#7F7F7F"  # a method that is not listed
 METHODS: Mapping[str, str] = {
     "RT-MLMC": BLUE,
@@ -27,14 +27,11 @@ METHODS: Mapping[str, str] = {
     "WDRO-SI": BLUE,  # solved by RT-MLMC
     "SGD": BLACK,
     "MLMC": "#999933",
-    "antithetic": "#661100",
+    "RT-MLMC, sample means": "#661100",
 }
 WIDTH, HEIGHT = 3.4, 2.8  # inches of one panel
-SIZE = 9  # points of all text but the legends' and ticks', which are one smaller
-RC: Any = {
-    "svg.hashsalt": "bilevelax",  # equal data, equal file
-    "svg.fonttype": "path",
-}
+SIZE = 9  # points of titles and labels; ticks and legends are smaller
+LOG_LOG: Any = {"xscale": "log", "yscale": "log"}
 
 
 def colour(method: str, i: int = 0, n: int = 1) -> Any:
@@ -48,13 +45,8 @@ def colour(method: str, i: int = 0, n: int = 1) -> Any:
 
 def panels(n: int = 1, rows: int = 1, **kw: Any) -> tuple[Any, np.ndarray]:
     """A figure and its n panels (of ``rows`` rows), a flat array."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = -(-n // rows)
-    figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False, **kw).ravel()
+    figure, axes = figure_of((WIDTH * columns, HEIGHT * rows), columns, rows, dpi=100, **kw)
     for panel in axes:
         panel.grid(alpha=0.25, linewidth=0.6)
     return figure, axes
@@ -78,61 +70,35 @@ def points(
     axes: Any, x: Sequence[float], intervals: Sequence[Any], method: str, label: str | None = None, **kw: Any
 ) -> None:
     """Estimates with their confidence intervals as error bars; what is not finite is not drawn."""
-    value, low, high = (
-        np.where(np.isfinite(part), part, np.nan) for part in np.asarray([tuple(i) for i in intervals], float).T
-    )
+    value, low, high = np.where(np.isfinite(intervals), intervals, np.nan).T
     kw = {"color": colour(method), "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2, **kw}
     bars = np.maximum([value - low, high - value], 0.0)
     axes.errorbar(x, value, yerr=bars, label=method if label is None else label, **kw)
 
 
-def reference(axes: Any, x: Sequence[float], y: Sequence[float], label: str, linestyle: str = "dashed") -> None:
+def reference(axes: Any, x: ArrayLike, y: ArrayLike, label: str, linestyle: str = "dashed") -> None:
     """What theory or the paper says: dashed, or otherwise broken where there are two, and black."""
     axes.plot(x, y, color="black", linestyle=linestyle, linewidth=1.0, label=label)
 
 
-def paper_value(axes: Any, x: Sequence[float], y: Sequence[float], label: str = "paper") -> None:
-    """Numbers printed in the paper: black crosses."""
-    axes.plot(x, y, color="black", linestyle="none", marker="x", markersize=5, label=label)
-
-
-def ticks(axes: Any, values: Sequence[float], axis: str = "x") -> None:
-    """Exactly these ticks, in plain numbers: for short logarithmic axes."""
-    from matplotlib.ticker import NullFormatter
-
-    which = axes.xaxis if axis == "x" else axes.yaxis
-    which.set_ticks(list(values), [f"{value:g}" for value in values])
-    which.set_minor_formatter(NullFormatter())
-
-
-def _sizes(axes: Any) -> None:
-    for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
-        text.set_fontsize(SIZE)
-    axes.tick_params(labelsize=SIZE - 1, which="both")
-    legend = axes.get_legend()
-    for text in legend.get_texts() if legend else ():
-        text.set_fontsize(SIZE - 1)
+def ticks(axes: Any, values: Sequence[float]) -> None:
+    """Exactly these ticks of x, in plain numbers: for short logarithmic axes."""
+    axes.set_xticks(list(values), [f"{value:g}" for value in values])
+    axes.set_xticks([], minor=True)
 
 
 def legend(axes: Any, room: float = 0.0, **kw: Any) -> None:
     """A small legend, above the curves where the panel is made higher by ``room`` of its height."""
     low, high = axes.get_ylim()
-    if axes.get_yscale() == "log":
-        axes.set_ylim(low, high * (high / low) ** room)
-    else:
-        axes.set_ylim(low, high + room * (high - low))
-    axes.legend(**{"frameon": False, "fontsize": 6.5, "loc": "upper right", **kw})
+    axes.set_ylim(low, high * (high / low) ** room if axes.get_yscale() == "log" else high + room * (high - low))
+    axes.legend(**{"frameon": False, "fontsize": SIZE - 1, "loc": "upper right", **kw})
 
 
 def save(figure: Any, out: Path, name: str) -> Path:
     """Write NAME.svg and NAME.png to ``out``; returns the path of the SVG."""
-    from matplotlib import rc_context
-
     for axes in figure.axes:
-        _sizes(axes)
-
-    out.mkdir(parents=True, exist_ok=True)
-    with rc_context(RC):
-        figure.savefig(out / f"{name}.svg", metadata={"Date": None})
-        figure.savefig(out / f"{name}.png", dpi=150)
-    return out / f"{name}.svg"
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            text.set_fontsize(SIZE)
+        axes.tick_params(labelsize=SIZE - 1, which="both")
+    path = saved(figure, out / f"{name}.svg", metadata={"Date": None})
+    return saved(figure, path.with_suffix(".png"), dpi=150).with_suffix(".svg")

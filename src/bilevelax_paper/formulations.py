@@ -1,19 +1,21 @@
-"""What Figure 3's records say: runs chosen on validation, paired differences, and their tables."""
-
-from __future__ import annotations
+"""Figure 3's records against what the paper says about WDRO-SI: runs chosen on validation, paired differences."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilevelax.experiments._items import Records, Row, Table
-from bilevelax.experiments._statistics import Interval, half_width, mean, number
+from bilevelax.base.statistics import Interval, half_width, mean
+from bilevelax_paper._newsvendors import DEVIATION
+from bilevelax_paper.claims import Found, Rule, where
+from bilevelax_paper.item import Records, Row, Table
+from bilevelax_paper.training import SOLVED
 
-SOLVED = 0.9  # of the way to the least training cost: a step rule that gets there has trained the rule
 FORMULATIONS = ("ERM", "WDRO", "WDRO-SI")
 COMPARED = (("ERM", "network"), ("WDRO", "network"), ("WDRO-SI", "network"), ("ERM", "affine"), ("WDRO-SI", "affine"))
 PAPER, WIDER = "paper's lambdas", "wider grid"
 FLAT = 0.05  # orders that vary by less over contexts, in units of the demand's noise, are a constant
+VISIBLE = 1e-3  # of a test cost: less than a figure shows
+STEPS = "the paper's steps"
 
 
 class Group(NamedTuple):
@@ -35,17 +37,14 @@ class Group(NamedTuple):
         rows = [row for row in self.records.where(kind="compare", **self.equal) if row["lam"] in grid]
         return [[row for row in rows if row["seed"] == seed] for seed in sorted({row["seed"] for row in rows})]
 
-    def picks(self, grid: list[float], last: bool = False) -> list[tuple[Row, int]]:
-        """For each seed the run and checkpoint of least validation cost; ``last``: among the last checkpoints."""
+    def chosen(self, grid: list[float], column: str = "test") -> np.ndarray:
+        """A column of the run and checkpoint of least validation cost, for each seed."""
         found = []
         for rows in self.rows(grid):
-            options = [(row, i) for row in rows for i in range(len(row["t"]))[-1 if last else 0 :]]
-            found.append(min(options, key=lambda pair: pair[0]["validation"][pair[1]]))
-        return found
-
-    def chosen(self, grid: list[float], column: str = "test", last: bool = False) -> np.ndarray:
-        """A column of what was picked, one value for each seed."""
-        return np.array([row[column][i] for row, i in self.picks(grid, last)])
+            options = [(row, i) for row in rows for i in range(len(row["t"]))]
+            row, i = min(options, key=lambda pair: pair[0]["validation"][pair[1]])
+            found.append(row[column][i])
+        return np.array(found)
 
     def ends(self, grid: list[float], column: str = "test") -> np.ndarray:
         """A column at the last checkpoint of every run, (seeds, runs)."""
@@ -62,27 +61,22 @@ class Group(NamedTuple):
         shape = (-1, *[1] * (np.ndim(train) - 1))
         return (most.reshape(shape) - train) / (most - least).reshape(shape)
 
-    def chosen_fit(self, grid: list[float]) -> Interval:
-        return mean(self.fit(self.chosen(grid, "train")))
+    def above_constant(self, grid: list[float]) -> Interval:
+        """Test cost of what was picked minus that of the best constant order."""
+        return mean(self.chosen(grid) - self.bound("constant"))
 
     def end_fit(self, grid: list[float]) -> Interval:
         return mean(self.fit(self.ends(grid, "train")).mean(1))
 
 
-def gap(a: Group, b: Group, grid: list[float], last: bool = False) -> Interval:
+def gap(a: Group, b: Group, grid: list[float]) -> Interval:
     """Test cost of a minus that of b, each as chosen on validation, paired by seed."""
-    return mean(a.chosen(grid, last=last) - b.chosen(grid, last=last))
+    return mean(a.chosen(grid) - b.chosen(grid))
 
 
 def run_by_run(a: Group, b: Group, grid: list[float]) -> Interval:
     """The same at the last checkpoint without any choice: runs of equal start, in the mean over a grid."""
     return mean((a.ends(grid) - b.ends(grid)).mean(1))
-
-
-def curves(records: Records, column: str = "test", **equal: Any) -> tuple[list[int], np.ndarray]:
-    """(iterations, a column (seeds, iterations))."""
-    rows = records.where(kind="curve", **equal)
-    return rows[0]["t"], np.array([row[column] for row in rows])
 
 
 def grids(records: Records) -> dict[str, list[float]]:
@@ -102,11 +96,8 @@ def at_adversary(records: Records, d: int, method: str, lam: float, column: str)
 
 
 def within_seeds(values: np.ndarray) -> list[Interval]:
-    """Means of the columns of (seeds, columns), with intervals that leave out what the seeds' markets differ by.
-
-    Each seed's own mean is replaced by that of all seeds, and the width corrected for the columns
-    (Cousineau 2005 and Morey 2008, Tutorials in Quantitative Methods for Psychology).
-    """
+    """Means of the columns of (seeds, columns), with intervals that leave out what the seeds' markets differ by:
+    Cousineau 2005, with the width corrected as in Morey 2008 (Tutorials in Quantitative Methods for Psychology)."""
     n = values.shape[1]
     levelled = values - values.mean(1, keepdims=True) + values.mean()
     half = half_width(levelled) * np.sqrt(n / max(n - 1, 1))
@@ -121,8 +112,7 @@ def share_flat(records: Records, d: int, method: str) -> float:
 
 def by_m_table(records: Records, d: int) -> Table:
     """Test costs of what was chosen on validation."""
-    ms = records.settings["m"]
-    rows = []
+    ms, rows = records.settings["m"], []
     for method, decision in COMPARED:
         for label, grid in grids(records).items():
             if decision == "network" or label == PAPER:
@@ -134,59 +124,102 @@ def by_m_table(records: Records, d: int) -> Table:
     return Table(f"Test cost in R^{d}, run and stopping time chosen on validation", columns, rows)
 
 
-def end_table(records: Records, d: int) -> Table:
-    """Where training ends without a choice, at the largest m."""
-    lams = sorted(grids(records)[WIDER])
-    rows = []
-    for method, decision in COMPARED:
-        group = Group(records, d, method, decision)
-        tests, fits = group.ends(lams), group.fit(group.ends(lams, "train"))
-        cells = {
-            row["lam"]: f"{tests[:, i].mean():.4g} ({fits[:, i].mean():.0%})"
-            for i, row in enumerate(group.rows(lams)[0])
-        }
-        rows.append((method, decision, *(cells.get(lam, "-") for lam in lams)))
-    ours = Group(records, d, "WDRO-SI")
-    for other in ("ERM", "WDRO"):
-        apart = (str(run_by_run(ours, Group(records, d, other), [lam])) for lam in lams)
-        rows.append((f"WDRO-SI minus {other}, run by run", "network", *apart))
-    look = lambda column, fold: (number(float(fold(at_adversary(records, d, "WDRO-SI", lam, column)))) for lam in lams)
-    rows.append(("distance to which the adversary moves a context", "network", *look("distance", np.mean)))
-    rows.append(("least curvature of E g in u", "network", *look("least", np.min)))
-    rows.append(("largest curvature of E g in u", "network", *look("most", np.max)))
-    title = (
-        f"At the end of training in R^{d}, m = {max(records.settings['m'])}, by lambda (of ERM: the run with the same "
-        "start): mean test cost, and how much of the way from the best constant order to the least possible training "
-        "cost was gone. Below, the adversary of WDRO-SI at its rules, over contexts and seeds: E g is not convex "
-        "where its curvature is negative, and the steps of EpochSGD assume 0.5 to 2"
-    )
-    return Table(title, ("method", "rule", *(f"{lam:g}" for lam in lams)), rows)
+def better(found: Interval) -> bool:
+    return found.high < 0
 
 
-def tuning(records: Records) -> Table:
-    """Validation costs of all step rules, and how far they train."""
-    which = {
-        f"{method}, {decision}, R^{d}": {"d": d, "method": method, "decision": decision}
-        for d in dict.fromkeys(both_dimensions(records))
-        for method, decision in COMPARED
-    }
-    which |= {"RT-MLMC, for the curves by K": {"method": "by K"}}
-    rules = records.distinct("rule", kind="tuning")
-    rows = []
-    for rule in rules:
-        found = (records.where(kind="tuning", rule=rule, **equal)[0] for equal in which.values())
-        rows.append((rule, *(f"{shown(row['loss'])} ({shown_fit(row['fit'])})" for row in found)))
-    title = (
-        f"Tuning: validation cost of every step rule, mean over {records.settings['tuning_seeds']} seeds of their own, "
-        f"at the best checkpoint (by K: the last); in brackets how far it trains. Of those that train to {SOLVED:.0%} "
-        "the one with the least cost is used, in the comparison the least mean over the formulations of a class"
-    )
-    return Table(title, ("steps", *which), rows)
+def visible(gain: Interval, cost: float) -> bool:
+    return -gain.value > VISIBLE * cost
 
 
-def shown(value: Any) -> str:
-    return f"{value:#.4g}" if isinstance(value, float) else value  # a word where it diverged
+def too_small(found: dict[str, Interval], cost: float) -> list[str]:
+    """Gains that are certain, as runs share start and draws, but too small for a figure."""
+    return [words for words, gain in found.items() if better(gain) and not visible(gain, cost)]
 
 
-def shown_fit(value: float) -> str:
-    return f"{value:.0%}" if abs(value) < 10 else "diverged"
+def larger_K(records: Records, method: str) -> Found:
+    s = records.settings
+    few, most, lams = s["K"][0], s["K"][-1], (1.0, s["lam_small"])
+    look = lambda column, **equal: records.values(column, kind="curve", method=method, **equal)
+    ends = lambda K, lam, steps="paper": np.array(look("test", K=K, lam=lam, steps=steps))[:, -1]
+    label = {"paper": STEPS, "other": records.values("rule", kind="curve", steps="other")[0]}
+    gain = lambda lam, steps: mean(ends(most, lam, steps) - ends(few, lam, steps))
+    gains = {f"lambda = {lam:g}": {words: gain(lam, steps) for steps, words in label.items()} for lam in lams}
+    far = lambda lam: mean(look("distance", K=most, lam=lam, steps="paper")).value
+    what = f"how far the adversary moves a context at the last x of K = {most}"
+    beside = {f"{what}, lambda = {lam:g}": {STEPS: far(lam)} for lam in lams}
+    last = np.array([ends(K, 1.0) for K in s["K"]])
+    beside["how far any two K end apart on any seed, lambda = 1"] = {STEPS: float(np.ptp(last, axis=0).max())}
+    cost = float(ends(most, 1.0).mean())
+    named = {f"{lam} with {words}": gain for lam, line in gains.items() for words, gain in line.items()}
+    norm = DEVIATION * both_dimensions(records)[0] ** 0.5  # of a context, in the root mean square
+    words = {"too_small": too_small(named, cost), "norm": norm, "cost": cost, "visible": f"{VISIBLE:.1%}"}
+    lines = {f"K = {most} minus K = {few}, {lam}": line for lam, line in gains.items()}
+    return Found(lines, beside, words, min(s["seeds"], s["curve_seeds"]))
+
+
+def against(records: Records, other: str) -> Found:
+    s, wider, (big, easy) = records.settings, grids(records), both_dimensions(records)
+    pair = {d: (Group(records, d, "WDRO-SI"), Group(records, d, other)) for d in (big, easy)}
+    chosen = lambda grid: {f"R^{d}": gap(*pair[d], grid) for d in pair}
+    lines = {f"chosen on validation, {label}": chosen(grid) for label, grid in wider.items()}
+    lines[f"at the end of training, mean over the {WIDER}"] = {f"R^{easy}": run_by_run(*pair[easy], wider[WIDER])}
+    end = {f"R^{d}": run_by_run(*pair[d], s["lam"]) for d in pair}
+    beside: dict[str, Any] = {f"at the end of training, mean over the {PAPER}": end}
+    for i, name in enumerate(("WDRO-SI", other)):
+        share = lambda of, i=i: {f"R^{d}": f"{of(pair[d][i]):.0%}" for d in pair}
+        stopped = share(lambda group: group.fit(group.chosen(s["lam"], "train")).mean())
+        beside[f"{name}: share of the way to the least training cost, where stopped"] = stopped
+        beside[f"{name}: the same at the end"] = share(lambda group: group.end_fit(s["lam"]).value)
+        flat = share(lambda group: share_flat(records, group.d, group.method))
+        beside[f"{name}: share of rules that end as a constant"] = flat
+    words = {"other": other, "most": max(s["m"]), "easy": easy}
+    if other == "ERM":
+        far = lambda lam: float(at_adversary(records, big, "ERM", lam, "distance").mean())
+        for lam in (min(s["lam"]), max(s["lam"])):
+            beside[f"how far the adversary moves a context at ERM's rules, lambda = {lam:g}"] = {f"R^{big}": far(lam)}
+        words |= same_minimiser(records, big)
+    else:
+        dear = run_by_run(pair[easy][0], Group(records, easy, "ERM"), wider[WIDER])
+        words |= {"dear": dear if dear.low > 0 else None}
+    return Found(lines, beside, words)
+
+
+def same_minimiser(records: Records, d: int) -> dict[str, Any]:
+    """Why ERM and WDRO-SI agree: where rules fit and E g is convex they have the same minimisers."""
+    lams = records.settings["lam"]
+    fits = [Group(records, d, name).end_fit(lams).value for name in ("ERM", "WDRO-SI")]
+    convex = [lam for lam in lams if at_adversary(records, d, "ERM", lam, "least").min() > 0]
+    said = "every lambda" if convex == lams else ", ".join(f"lambda = {lam:g}" for lam in convex) or "no lambda"
+    return {"convex": said, "alike": min(fits) >= SOLVED and convex == lams}
+
+
+def more_demands(records: Records) -> Found:
+    lams, few, many = (pick(records.settings[name]) for name, pick in (("lam", list), ("m", min), ("m", max)))
+    group = lambda d, m, name="WDRO-SI": Group(records, d, name, m=m)
+    dims, what = both_dimensions(records), f"m = {many} minus m = {few}"
+    chosen = lambda name: {f"R^{d}": gap(group(d, many, name), group(d, few, name), lams) for d in dims}
+    ends = {f"R^{d}": run_by_run(group(d, many), group(d, few), lams) for d in dims}
+    beside = {f"{what}, ERM chosen on validation": chosen("ERM")}
+    constant = lambda m: {f"R^{d}": group(d, m).above_constant(lams) for d in dims}
+    beside |= {f"WDRO-SI minus the best constant order, m = {m}": constant(m) for m in (few, many)}
+    lines = {f"{what}, chosen on validation": chosen("WDRO-SI")}
+    return Found({**lines, f"{what}, at the end of training, mean over all runs": ends}, beside)
+
+
+def networks(records: Records) -> Found:
+    lams, dims = records.settings["lam"], both_dimensions(records)
+    group = lambda d, decision="affine", name="WDRO-SI": Group(records, d, name, decision)
+    found = lambda name: {f"R^{d}": gap(group(d, "network", name), group(d, "affine", name), lams) for d in dims}
+    fits = {f"R^{d}": f"{group(d).end_fit(lams).value:.0%}" for d in dims}
+    what = f"network minus affine at m = {max(records.settings['m'])}, chosen on validation"
+    beside: dict[str, Any] = {f"{what}, ERM": found("ERM")}
+    beside["affine rules of WDRO-SI: share of the way to their own least training cost"] = fits
+    constant = {f"R^{d}": group(d).above_constant(lams) for d in dims}
+    beside["affine rules of WDRO-SI minus the best constant order"] = constant
+    return Found({f"{what}, WDRO-SI": found("WDRO-SI")}, beside)
+
+
+FIRST = where(better, first=1)  # the first line, in the paper's dimension, decides
+SEEN = Rule(lambda f: better(f.effects[0]) and visible(f.effects[0], f.words["cost"]), FIRST.partly, better)
+RULES = {larger_K: SEEN, **dict.fromkeys((against, more_demands, networks), FIRST)}

@@ -11,8 +11,9 @@ from jax import random
 
 from bilevelax.applications import meta_learning, personalized_fl
 from bilevelax.applications._softmax import Tasks, adapted_scores, everything
+from bilevelax.core.inverse import none
 from bilevelax.estimators.saa import saa
-from bilevelax.inverse import dense, none
+from bilevelax.exact.inverse import dense
 from bilevelax.testing import assert_mean, check_problem
 
 TINY = dict(tasks=2, classes=3, images=5, d=2, batch=2, norm=2.0)
@@ -130,7 +131,7 @@ def test_metrics_against_numpy(meta):
         losses.append(numpy_loss(W, test.features, test.labels))
         hits.append(np.mean(np.argmax(test.features @ W.T, 1) == test.labels))
         centre.append(numpy_loss(start, test.features, test.labels))
-    expected = {"test_loss": np.mean(losses), "test_accuracy": np.mean(hits), "centre_loss": np.mean(centre)}
+    expected = {"upper_loss": np.mean(losses), "upper_accuracy": np.mean(hits), "centre_loss": np.mean(centre)}
     assert meta.metrics(x) == pytest.approx(expected, rel=1e-6)
 
 
@@ -148,8 +149,8 @@ def test_padding_and_unseen_clients_in_metrics(federated):
     scores = adapted_scores(dataclasses.replace(federated.problem, data=tasks, n_contexts=5), x)
     assert federated.metrics(x) == pytest.approx(
         {
-            "test_loss": float(scores.loss[:3].mean()),
-            "test_accuracy": float(scores.accuracy[:3].mean()),
+            "upper_loss": float(scores.loss[:3].mean()),
+            "upper_accuracy": float(scores.accuracy[:3].mean()),
             "unseen_loss": float(scores.loss[3:].mean()),
             "unseen_accuracy": float(scores.accuracy[3:].mean()),
             "centre_loss": float(scores.centre_loss[:3].mean()),

@@ -11,9 +11,11 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 
 import bilevelax as bx
-from bilevelax.applications import _newsvendor as newsvendor
+from bilevelax import applications
 from bilevelax.applications import wdro_si
-from bilevelax.inverse import dense, none
+from bilevelax.applications.newsvendor import loss as newsvendor
+from bilevelax.core.inverse import none
+from bilevelax.exact.inverse import dense
 from bilevelax.testing import assert_mean, assert_slope, check_problem
 
 TINY = dict(M=2, m=3, d=2, scale=2.0, widths=(3,), lam=10.0, test_points=20_000)
@@ -43,6 +45,10 @@ def test_is_a_problem_with_constants_around_two_lam(change):
     assert problem.mu_g < 2 * TINY["lam"] <= problem.L_g1
     assert (problem.inverse is None) == ("danskin" in change)
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(x1))
+
+
+def test_the_folder_that_it_is_made_of_is_no_application():
+    assert "wdro_si" in applications.catalogue.names() and "newsvendor" not in applications.catalogue.names()
 
 
 def test_given_constants_are_kept(mlp):
@@ -114,8 +120,7 @@ def test_metrics_of_a_constant_order(affine, key):
     cost = lambda eta: np.maximum(4 - eta, 0) + 3 * np.maximum(eta - 4, 0)
     assert row["train_cost"] == pytest.approx(cost(eta).mean(), rel=1e-12)
     assert row["oracle_cost"] == pytest.approx(1.2711062907364278)
-    truth = newsvendor.network(2, wdro_si.TRUTH, jax.nn.relu, random.fold_in(random.key(0), 0), "test")
-    market = wdro_si.Market(truth, 2, 2.0, 1.0, 3.0)
+    market = wdro_si.market_of(random.fold_in(random.key(0), 0), 2, 2.0, 1.0, 3.0, "test")
     xi = market.contexts(key, 100_000)
     assert_mean(cost(np.asarray(market.demands(key, xi, 1)[:, 0])), row["test_cost"], z=7.0, power=0.1)
     assert row["min_curvature"] == pytest.approx(2 * TINY["lam"])  # a constant order cannot be moved

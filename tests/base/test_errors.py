@@ -62,8 +62,8 @@ def test_the_good_problem_runs():
             {"support": lambda xi, data: (jnp.zeros((4, 3)), jnp.ones(4) / 4)},
             r"`support` of Problem must return stacked outcomes like .* float64\[2\]. Got a stack of float64\[3\]",
         ),
-        ({"T": 0}, r"`T` of minimize must be an integer >= 1. Got 0"),
-        ({"T": 2.5}, r"`T` of minimize must be an integer >= 1. Got 2.5"),
+        ({"T": 0}, r"`T` of minimize must be an integer in \[1, 2147483647\]. Got 0"),
+        ({"T": 2.5}, r"`T` of minimize must be an integer in \[1, 2147483647\]. Got 2.5"),
         (
             {"L_g1": None},
             r"neumann needs the smoothness constant L_g1. Set it on the problem: Problem\(..., L_g1=...\)",

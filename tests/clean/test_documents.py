@@ -1,9 +1,7 @@
-"""What the documents show is run: README, getting started, extending, examples/."""
+"""What the documents show is run as users run it: README, guides, extending, examples/."""
 
 import importlib
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,38 +9,32 @@ import jax
 import numpy as np
 import optax
 import pytest
+from fresh_process import in_a_fresh_process, python
 from jax import random
+from test_docs import blocks
 
 import bilevelax as bx
 from bilevelax.testing import check_estimator, check_problem
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
-def blocks(name):
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE)
-
-
-def execute(code):
-    """Run as a user would: standard promotion, and nothing of this module in sight."""
-    names = {}
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        exec(compile(code, "block", "exec"), names)
-    return names
+def execute(code, shown, folder=None):
+    """Run in a fresh process; ``shown`` is an expression of what to look at afterwards."""
+    return in_a_fresh_process(f"{code}\nimport json\nprint(json.dumps({shown}))", folder)
 
 
 def test_readme_script():
     script, *_ = blocks("README.md")
-    result = execute(script)["result"]
-    np.testing.assert_allclose(result.x["w"], [2.0, -1.0, 0.0], atol=0.1)
-    np.testing.assert_allclose(result.x["b"], 0.25, atol=0.1)
+    w, b = execute(script, '[result.x["w"].tolist(), float(result.x["b"])]')
+    np.testing.assert_allclose(w, [2.0, -1.0, 0.0], atol=0.1)
+    np.testing.assert_allclose(b, 0.25, atol=0.1)
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_readme_blocks(number):
     """The analyst's and the federated engineer's."""
-    model = execute(blocks("README.md")[number])["model"]
-    assert model.n_features_in_ > 0
+    assert execute(blocks("README.md")[number], "model.n_features_in_") > 0
 
 
 def test_readme_is_short():
@@ -51,13 +43,13 @@ def test_readme_is_short():
 
 
 def test_getting_started():
-    names = execute("\n".join(blocks("docs/getting_started.md")))
-    assert names["F"].low < names["F"].mean < names["F"].high
+    low, mean, high = execute("\n".join(blocks("docs/getting_started.md")), "[F.low, F.mean, F.high]")
+    assert low < mean < high
 
 
 @pytest.mark.parametrize("page", ["writing_a_problem", "federated"])
 def test_guides(page):
-    execute("\n".join(blocks(f"docs/{page}.md")))
+    assert execute("\n".join(blocks(f"docs/{page}.md")), "True")
 
 
 PRELUDE = """
@@ -80,26 +72,23 @@ clients = [(np.arange(3.0 + i), np.ones(3 + i)) for i in range(5)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["correctness", "scaling"])
-def test_pages_with_a_problem_of_their_own(page, tmp_path, monkeypatch):
+def test_pages_with_a_problem_of_their_own(page, tmp_path):
     """As printed, but for a few steps only."""
-    monkeypatch.chdir(tmp_path)
     first, *others = blocks(f"docs/{page}.md")
     code = "\n".join([PRELUDE, first, CLIENTS if page == "scaling" else "", *others])
-    found = execute(re.sub(r"T=[\d_]+", "T=4", code))
-    assert found["result"].history
+    assert execute(re.sub(r"T=[\d_]+", "T=4", code), "bool(result.history)", tmp_path)
 
 
 @pytest.mark.slow
-def test_a_csv_of_ones_own(tmp_path, monkeypatch):
+def test_a_csv_of_ones_own(tmp_path):
     rng, days = np.random.default_rng(0), np.arange("2023-01-01", "2023-07-20", dtype="datetime64[D]")
     temperature, rain, promotion = rng.normal(15, 5, 200), rng.gamma(1, 2, 200), rng.integers(0, 2, 200)
     demand = 20 + temperature + 5 * promotion + rng.normal(0, 2, 200)
     rows = zip(days, temperature, rain, promotion, demand, strict=True)
     text = "date,temperature,rain,promotion,demand\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
     (tmp_path / "demand.csv").write_text(text)
-    monkeypatch.chdir(tmp_path)
     (block,) = blocks("docs/newsvendor.md")
-    orders = execute(block)["orders"]
+    orders = np.asarray(execute(block, "orders.tolist()", tmp_path))
     assert orders.shape == (7,) and abs(orders.mean() - demand[-7:].mean()) < 10
 
 
@@ -132,13 +121,7 @@ def test_extending(extensions, key):
 
 
 def test_check_of_parts_outside_the_tree(extensions):
-    run = lambda target: subprocess.run(
-        [sys.executable, "-m", "bilevelax", "check", target],
-        cwd=extensions,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    run = lambda target: python("-m", "bilevelax", "check", target, folder=extensions)
     assert run("pricing:make").returncode == 0
     failed = run("pricing:nothing")
     assert failed.returncode == 1 and "Module 'pricing' has no 'nothing'" in failed.stderr
@@ -147,8 +130,5 @@ def test_check_of_parts_outside_the_tree(extensions):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
-    environment = {**os.environ, "BILEVELAX_QUICK": "1"}
-    done = subprocess.run(
-        [sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
-    )
+    done = python(path, folder=tmp_path, BILEVELAX_QUICK="1")
     assert done.returncode == 0, done.stderr

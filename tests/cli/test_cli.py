@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import bilevelax
-from bilevelax import applications, estimators, run
+from bilevelax import applications, estimators
 from bilevelax.cli import app, main
+from bilevelax.run import run
 
 runner = CliRunner()
 

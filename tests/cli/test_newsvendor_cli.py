@@ -162,8 +162,8 @@ def test_the_example_ends_with_table_plot_and_report(monkeypatch, tmp_path):
 
 def test_semicolons_bom_and_decimal_commas(trained, tmp_path):
     """The same numbers written the European way give the same encoded table."""
-    from bilevelax.sklearn.csv_files import read_table
-    from bilevelax.sklearn.tables import learn_schema
+    from bilevelax.tables.csv_files import read_table
+    from bilevelax.tables.schema import learn_schema
 
     folder, _ = trained
     rows = [[str(cell).replace(".", ",") for cell in row] for row in days()]
@@ -248,10 +248,11 @@ def test_constant_demand_and_two_targets_just_work(tmp_path):
 
 
 def test_large_files_say_what_is_subsampled(trained, monkeypatch, tmp_path):
-    from bilevelax.sklearn import _weights, newsvendor
+    from bilevelax.applications.newsvendor import weights
+    from bilevelax.sklearn import newsvendor
 
-    monkeypatch.setattr(_weights, "FOREST_ROWS", 30)
-    monkeypatch.setattr(newsvendor, "CONTEXTS", 40)
+    monkeypatch.setattr(weights, "FOREST_ROWS", 30)
+    monkeypatch.setattr(newsvendor, "MOST_ROWS", 40)
     folder, _ = trained
     done = invoke("fit", folder / "past.csv", *QUICK, "--out", tmp_path / "model")
     assert "The forest sees 30 of the 60 rows, the policy 40; chosen at random." in done.output

@@ -7,7 +7,7 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax.inverse import default_N
+from bilevelax.core.inverse import default_N
 from bilevelax.testing import assert_slope
 
 R = np.array([1.0, -2.0, 0.5, 3.0])

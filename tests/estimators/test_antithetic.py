@@ -8,14 +8,14 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import quadratic as quadratic_application
-from bilevelax.draws import in_memory
-from bilevelax.estimators._levels import draw_level, group_starts, level_probabilities
-from bilevelax.estimators.antithetic_mlmc import Base, Settings, difference
-from bilevelax.newton import direct
-from bilevelax.sample_average import newton_solver, of_stack, respond_on
+from bilevelax.core.levels import draw_level
+from bilevelax.estimators.antithetic_mlmc import Antithetic, Lane, difference, group_starts, level_probabilities
+from bilevelax.exact.draws import in_memory
+from bilevelax.exact.linear import direct
+from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on
 from bilevelax.testing import assert_mean, assert_slope, check_estimator
 
-SETTINGS = {"n0": 2, "levels": 3, "correction_rate": 0.5}
+SETTINGS = {"n0": 2, "levels": 3, "correction_rate": 0.5, "factor": 2}
 
 
 def many(keys, n):
@@ -40,7 +40,7 @@ def test_levels_telescope_to_the_top_exactly(quadratic, x, key, factor):
     xi = problem.context(key)
     etas = problem.conditionals(key, xi, n0 * factor**top)
     y = problem.start(x, xi)
-    settings = Settings(n0, top, True, False, "same", newton_solver(tol=1e-13), direct(), (), factor)
+    settings = Antithetic(n0, top, True, False, "same", newton_solver(tol=1e-13), direct(), (), factor)
 
     def phi(etas):
         n = len(etas)
@@ -48,8 +48,8 @@ def test_levels_telescope_to_the_top_exactly(quadratic, x, key, factor):
         return respond_on(average, y, settings.solver, settings.linear).grad
 
     def delta(level, etas):
-        base = Base(None, None, xi, y, jnp.asarray(1.0))
-        return difference(level, base, (in_memory(etas), in_memory(etas)), problem, x, settings)[0]
+        lane = Lane(None, None, xi, y, None)
+        return difference(level, level, lane, (in_memory(etas), in_memory(etas)), problem, x, settings)[0]
 
     @jax.jit
     def terms(etas):
@@ -76,7 +76,9 @@ def test_constant_hessians_leave_no_difference(constant_hessians, x, key, f_samp
 
 def test_differences_fall_by_four_per_level(quadratic, x, key):
     """E|Delta_l|^2 = O(2^-2l); those of equal draws are equal whether kept in memory or drawn again without end."""
-    stored, endless = (bx.antithetic_mlmc(n0=8, levels=levels).levels for levels in (5, None))
+    stored, endless = (
+        bx.antithetic_mlmc(n0=8, levels=levels, correction_rate=0.1, factor=2).levels for levels in (5, None)
+    )
     run = jax.jit(lambda key: deltas(stored, 5, key, quadratic, x))
     keys = many(key, 200)
     found = jnp.stack([run(key) for key in keys])
@@ -90,14 +92,13 @@ def test_differences_fall_by_four_per_level(quadratic, x, key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [2, 4])
-def test_known_levels_are_the_traced_ones(quadratic, x, key, factor):
-    """Vectorised with static shapes or one by one in blocks: the same estimates, counts and levels."""
+def test_lanes_that_climb_together_are_those_that_climb_alone(quadratic, x, key, factor):
+    """Groups of like and of unlike levels: the same estimates, counts and levels."""
     levels = levels_of(f_samples="fresh", factor=factor)
-    known, rest = (2, 1, 1, 0), jnp.asarray([3, 0], jnp.int32)
-    keys = many(key, 6)
-    together = jax.jit(lambda: levels.at_levels(known, rest, keys, quadratic, x))()
+    ks, keys = jnp.asarray([2, 1, 1, 0, 3, 0], jnp.int32), many(key, 6)
+    together = jax.jit(lambda: levels.at_levels(ks, keys, quadratic, x))()
     one = jax.jit(lambda k, key: levels.at_level(k, key, quadratic, x))
-    for i, k in enumerate((*known, *rest)):
+    for i, k in enumerate(ks.tolist()):
         alone = one(k, keys[i])
         np.testing.assert_allclose(together.grad[i], alone.grad, rtol=1e-8)
         assert int(together.aux["level"][i]) == k
@@ -106,13 +107,16 @@ def test_known_levels_are_the_traced_ones(quadratic, x, key, factor):
 
 @pytest.mark.parametrize("factor", [2, 3])
 def test_cost_is_exact(quadratic, x, key, factor):
-    """On a quadratic Newton takes one step: two gradients and d_y products; the adjoint takes d_y more."""
+    """On a quadratic Newton takes one step, and a second system tells that it arrived: two gradients, 2 d_y products.
+
+    The adjoint uses that system again; one more product tells y's size in energy, and one what the adjoint leaves.
+    """
     d_y, n0 = 4, 2
     run = jax.jit(lambda k: levels_of(factor=factor).at_level(k, key, quadratic, x).cost)
     for k in range(4):
         solved = n0 + (2 * n0 * factor**k if k else 0)  # Phi_0, then all samples once finely and once coarsely
         drawn = n0 + (n0 * factor**k if k else 0)
-        wanted = bx.Cost(1, drawn, solved, 2 * solved, 2 * d_y * solved, solved)
+        wanted = bx.Cost(1, drawn, solved, 2 * solved, (2 * d_y + 2) * solved, solved)
         assert jax.tree.map(int, run(jnp.int32(k))) == wanted
 
 
@@ -148,6 +152,16 @@ def test_probabilities_and_draws(key):
     assert chi_square < 23.5  # 0.9999 quantile with 4 degrees of freedom
 
 
+def test_levels_without_end_are_drawn_coin_by_coin(key):
+    """Level 1 has 1 - r of the rest, whatever comes far behind: P(level >= 2) is what is left."""
+    p = level_probabilities(27, 0.3, 1.5)
+    assert p[-1] < 2**-24  # beyond one uniform number in single precision
+    drawn = jax.jit(jax.vmap(lambda key: draw_level(key, p)))(many(key, 20_000))
+    expected = 20_000 * np.asarray([*p[:4], sum(p[4:])])
+    found = np.bincount(np.minimum(drawn, 4), minlength=5)
+    assert np.sum((found - expected) ** 2 / expected) < 23.5
+
+
 @pytest.fixture(scope="module")
 def few_outcomes():
     """Contexts with 8, 6 and 5 outcomes of unequal effect."""
@@ -168,7 +182,7 @@ def test_exact_top_has_the_exact_mean(few_outcomes, key):
     grads, seen = exact(keys), np.asarray(rows(keys))
     gradient = np.mean([grads[seen == i][0] for i in range(3)], 0)
 
-    estimator = bx.minibatch(bx.antithetic_mlmc(2, 2, correction_rate=0.6, exact_top=True), 64)
+    estimator = bx.minibatch(bx.antithetic_mlmc(2, 2, correction_rate=0.6, exact_top=True, factor=2), 64)
     run = jax.jit(lambda key: estimator.estimate(key, few_outcomes, x, ())[0].grad)
     assert_mean([run(k) for k in many(key, 500)], gradient, power=0.05)
 
@@ -179,7 +193,7 @@ def test_exact_top_has_the_exact_mean(few_outcomes, key):
 
 
 def test_exact_top_takes_every_outcome_once(few_outcomes, key):
-    levels = bx.antithetic_mlmc(2, 2, exact_top=True).levels
+    levels = bx.antithetic_mlmc(2, 2, exact_top=True, factor=2).levels
     x = jnp.asarray([1.0, -0.5])
     cost = jax.jit(lambda key: levels.at_level(2, key, few_outcomes, x).cost)
     for k in many(key, 4):
@@ -208,7 +222,7 @@ def test_exact_top_takes_every_outcome_once(few_outcomes, key):
 )
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
-        bx.antithetic_mlmc(**settings)
+        bx.antithetic_mlmc(**{"n0": 8, "factor": 2, **settings})
 
 
 def test_exact_top_needs_a_finite_set(quadratic, x, key):
@@ -240,3 +254,23 @@ def test_sizes_of_numpy_are_sizes(quadratic, x, key):
         for n0, levels, factor in ((8, None, 2), (np.int64(8), None, np.int32(2)))
     ]
     np.testing.assert_array_equal(*grads)
+
+
+@pytest.mark.parametrize(("d", "n0"), [(3, 32), (65, 64)])
+def test_samples_of_level_0_follow_the_size_of_y(d, n0, key):
+    """As it comes it is the one with that n0, rare corrections by groups of 8; the level is drawn alike."""
+    problem = bx.Problem(
+        f=lambda x, y, eta, xi: jnp.sum((y - eta) ** 2),
+        g=lambda x, y, eta, xi: jnp.sum((1 + eta**2) * (y - x) ** 2) + jnp.sum(y * eta),
+        sample_context=lambda key, data: random.uniform(key),
+        sample_conditional=lambda key, xi, data: xi + random.normal(key, (d,)),
+        init_y=lambda x, xi: jnp.zeros(d),
+    )
+    x = jnp.ones(d)
+    settings = {"levels": 2, "correction_rate": 0.006, "factor": 8}
+    plain, told = (
+        jax.jit(lambda key, e=e: e.estimate(key, problem, x, ())[0])(key)
+        for e in (bx.antithetic_mlmc(), bx.antithetic_mlmc(n0, **settings))
+    )
+    assert int(plain.cost.eta) == n0 and int(plain.aux["level"]) == 0
+    jax.tree.map(np.testing.assert_array_equal, plain, told)

@@ -6,7 +6,7 @@ import pytest
 from jax import random
 
 from bilevelax import Problem, curvature
-from bilevelax.curvature import extreme_eigenvalues
+from bilevelax.exact.curvature import extreme_eigenvalues
 
 
 def spectrum(values, seed=0):

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from bilevelax.experiments import _formulation_claims as claims
-from bilevelax.experiments import _formulation_runs as runs
-from bilevelax.experiments import _formulation_views as views
-from bilevelax.experiments._items import Records
-from bilevelax.experiments._statistics import Interval, mean
-from bilevelax.experiments._training import Rule
+from bilevelax.base.statistics import Interval, mean
+from bilevelax_paper import formulations as claims
+from bilevelax_paper import formulations as views
+from bilevelax_paper.claims import Claim, Found, judged, written
+from bilevelax_paper.item import Records
+from bilevelax_paper.items import fig3
+from bilevelax_paper.training import Rule, Trial, best
 
 SETTINGS = {"m": [10], "lam": [1.0, 10.0], "wide": [0.1], "seeds": 2}
 
@@ -37,7 +38,6 @@ def records():
 def test_runs_and_checkpoints_are_chosen_on_validation(records):
     group = views.Group(records, 7, "ERM")
     assert group.chosen([1.0, 10.0]).tolist() == [0.2, 0.1]
-    assert group.chosen([1.0, 10.0], last=True).tolist() == [0.4, 0.1]
     assert group.chosen([0.1, 1.0, 10.0]).tolist() == [9.0, 0.1]
     assert group.ends([1.0, 10.0]).tolist() == [[0.4, 0.5], [0.1, 0.2]]
     np.testing.assert_allclose(group.fit(group.ends([1.0], "train")), [[0.75], [1.5]])
@@ -55,19 +55,26 @@ def test_intervals_within_seeds_leave_out_what_seeds_share():
 
 def test_a_step_rule_must_train():
     slow, fast, other = Rule("paper", 0.1, 5), Rule("adam", 0.1), Rule("adam", 0.2)
-    trials = [runs.Trial(slow, np.ones(2), 0.2), runs.Trial(fast, 2 * np.ones(2), 0.95)]
-    trials.append(runs.Trial(other, 3 * np.ones(2), 0.99))
-    assert runs.best(trials, ("paper", "adam")) == fast  # slow validates better, and is a constant
-    assert runs.best(trials, ("paper",)) == slow
+    trials = [Trial(slow, np.ones(2), 0.2), Trial(fast, 2 * np.ones(2), 0.95)]
+    trials.append(Trial(other, 3 * np.ones(2), 0.99))
+    assert best(trials, ("paper", "adam")) == fast  # slow validates better, and is a constant
+    assert best(trials, ("paper",)) == slow
 
 
-def test_reasons_say_where_a_claim_holds():
-    found = {"here": Interval(-1.0, -2.0, -0.5), "there": Interval(-1.0, -2.0, 0.5)}
-    assert claims.where(found) == "It holds here."
-    assert claims.where({"there": found["there"]}) == ""
+def test_the_page_shows_where_a_claim_holds():
+    found = Found({"here": Interval(-1.0, -2.0, -0.5), "there": Interval(-1.0, -2.0, 0.5)})
+    claim = Claim("c", "p", lambda records: found, claims.FIRST, ["r"])
+    (shown,) = judged([claim], Records([], {"settings": SETTINGS}))
+    assert shown.lines["here"]["ours"].startswith("**") and not shown.lines["there"]["ours"].startswith("**")
 
 
 def test_gains_that_no_figure_shows_are_named():
     tiny, large = Interval(-1e-4, -2e-4, -5e-5), Interval(-0.1, -0.2, -0.05)
-    assert claims.too_small({"here": tiny, "there": large}, 2.0).endswith("not to be seen in a figure: here.")
-    assert claims.too_small({"there": large}, 2.0) == ""
+    assert claims.too_small({"here": tiny, "there": large}, 2.0) == ["here"]
+    assert claims.too_small({"there": large}, 2.0) == []
+    verdict = lambda gain: claims.SEEN.verdict(Found({"here": gain}, words={"cost": 2.0}))
+    assert (verdict(tiny), verdict(large)) == ("partly", "reproduced")
+    words = {"cost": 2.0, "visible": "0.1%", "too_small": ["here"]}
+    about_K = fig3.CONFIG.texts["claims"]["larger_K"]["reading"]
+    assert written(about_K, words).endswith("not to be seen in a figure: here.")
+    assert written(about_K, {**words, "too_small": []}) == ""

@@ -4,12 +4,15 @@ import jax
 import numpy as np
 import pytest
 from jax import random
-from optax import tree
+from jax.flatten_util import ravel_pytree
 
-from bilevelax.experiments import _fig1_claims, _fig4_claims
-from bilevelax.experiments import _meta as meta
-from bilevelax.experiments import _meta_noise as noise
-from bilevelax.experiments._items import Records
+from bilevelax.diagnostics.reference import reference
+from bilevelax_paper import meta
+from bilevelax_paper import meta_runs as runs
+from bilevelax_paper import meta_runs as views
+from bilevelax_paper.claims import judged
+from bilevelax_paper.item import Records
+from bilevelax_paper.items import fig1, fig4
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,21 +29,29 @@ def test_the_exact_gradient_is_that_of_the_loss_after_exact_adaptation():
     h = 1e-4
     near = [jax.tree.map(lambda a, d, s=s: a + s * h * d, x, direction) for s in (1, -1)]
     plus, minus = meta.losses(data.fit, near, [random.key(2)] * 2, meta.UNTIL_Y_STAR)
-    slope = tree.vdot(noise.exact_gradient(data.fit, x), direction)
+    exact = reference(random.key(3), data.fit, x, data.fit.n_contexts, 0).grad  # as in `noise_rows`
+    slope = exact @ ravel_pytree(direction)[0]
     np.testing.assert_allclose(slope, (plus - minus) / (2 * h), rtol=1e-5)
 
 
 def test_noise_and_bias_of_one_step():
     """MAML's step leaves a bias that 64 calls tell from 0; the rows are what the page prints."""
     data = meta.load("synthetic", small=True)
-    (row,) = noise.rows_at(data, [meta.steps(1, 0.5)], data.x1, calls=64)
+    (row,) = runs.noise_rows(data, [meta.steps(1, 0.5)], data.x1, calls=64)
     assert row["sd"] > 0 and row["bias_low"] > 0 and row["norm"] > 0
-    records = Records([row], {})
-    assert noise.tables(records, "x_1")[0].rows[0][:2] == ("MAML", "m = 1, gamma = 0.5")
-    assert "bias told from 0: MAML m = 1, gamma = 0.5: " in noise.sentence(records, [{"method": "MAML"}])
-    unknown = Records([{**row, "bias_low": 0.0}], {})
-    assert "no bias is told from 0 by 64 calls" in noise.sentence(unknown, [{"method": "MAML"}])
-    assert noise.sentence(records, [{"method": "DL-SGD"}]) == ""
+    told = views.noise_tables(Records([row], {}), "x_1")[0].rows[0]
+    assert told[:2] == ("MAML", "m = 1, gamma = 0.5") and told[-1].startswith("**")
+    (unknown,) = views.noise_tables(Records([{**row, "bias_low": 0.0}], {}), "x_1")
+    assert "64 calls" in unknown.title and not unknown.rows[0][-1].startswith("**"), "not told from 0"
+    assert views.noise_tables(Records([], {}), "x_1") == []
+
+
+MATCHES = "RT-MLMC matches DL-SGD at equal iterations"
+
+
+def judge(item, records):
+    """All claims by their texts; those that the records cannot answer are not asked for."""
+    return lambda text: judged([claim for claim in item.CLAIMS if claim.text == text], records)[0]
 
 
 def end_rows(method, setting, t, *, own, tight, validation, start=2.0, **more):
@@ -68,20 +79,21 @@ def fig1_records(rt_12=1.70, dl_12=1.70):
 
 def test_claims_of_figure_1_are_judged_at_the_papers_K():
     records = fig1_records()
-    assert _fig1_claims.larger_K(records, "RT-MLMC").verdict == "reproduced"
-    dl = _fig1_claims.larger_K(records, "DL-SGD")
+    of = judge(fig1, records)
+    assert of("RT-MLMC: larger K generalises better").verdict == "reproduced"
+    dl = of("DL-SGD: larger K generalises better")
     assert "K = 12 minus K = 6 after 50 iterations, own adaptation: -0.1 [-0.1, -0.1]" in dl.measured
     assert dl.verdict == "partly", "at T there is only one K left"
-    maml = _fig1_claims.beats_maml(records, "RT-MLMC")
-    assert "K = 6 with the paper's steps" in maml.why and maml.verdict == "reproduced", (
+    maml = of("RT-MLMC beats MAML")
+    assert "K = 6 with the paper's steps" in maml.measured and maml.verdict == "reproduced", (
         "validation chooses, not the test"
     )
-    assert _fig1_claims.rt_matches_dl(records).verdict == "reproduced"
+    assert of(MATCHES).verdict == "reproduced"
 
 
 def test_a_lead_that_the_interval_does_not_confirm_is_no_match():
-    assert _fig1_claims.rt_matches_dl(fig1_records(rt_12=1.76)).verdict == "partly"
-    assert _fig1_claims.rt_matches_dl(fig1_records(rt_12=1.74)).verdict == "reproduced"
+    assert judge(fig1, fig1_records(rt_12=1.76))(MATCHES).verdict == "partly"
+    assert judge(fig1, fig1_records(rt_12=1.74))(MATCHES).verdict == "reproduced"
 
 
 def test_claims_of_figure_4_are_judged_with_both_kinds_of_steps():
@@ -90,9 +102,10 @@ def test_claims_of_figure_4_are_judged_with_both_kinds_of_steps():
         name = f"m = 1, gamma = {gamma:g}"
         rows += end_rows("MAML", name, 200, own=own, tight=1.7, validation=own, whole=2.0 - gamma)
     records = Records(rows, {"settings": {"seeds": 2, "gamma_m": 0.1, "m": [4]}})
-    large = _fig4_claims.large_steps(records)
-    assert large.verdict == "reproduced" and "falls with gamma throughout" in large.why
+    of = judge(fig4, records)
+    large = of("One-step MAML degrades at large inner steps")
+    assert large.verdict == "reproduced" and "falls with gamma throughout" in large.reading
     assert "gamma = 0.2 minus 0.005: 0.1 [0.1, 0.1] with the paper's steps" in large.measured
-    assert _fig4_claims.small_steps(records).verdict == "reproduced"
+    assert of("One-step MAML is flat at small inner steps").verdict == "reproduced"
     worse = [{**r, "own": 1.0} if r.get("t") == 200 and r["steps"] == "other" and "own" in r else r for r in rows]
-    assert _fig4_claims.large_steps(Records(worse, records.manifest)).verdict == "partly"
+    assert judge(fig4, Records(worse, records.manifest))(large.claim).verdict == "partly"

@@ -10,15 +10,14 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax.applications import _formulations
 from bilevelax.applications._softmax import adapted_scores
+from bilevelax.applications.newsvendor import formulations
 from bilevelax.estimators.maml import adapt
-from bilevelax.experiments import _meta as meta
-from bilevelax.experiments import _newsvendor_looks as looks
-from bilevelax.experiments import _newsvendors as newsvendors
-from bilevelax.experiments import _training as training
-from bilevelax.experiments import catalogue
-from bilevelax.experiments._trajectories import seed_keys
+from bilevelax_paper import _newsvendor_looks as looks
+from bilevelax_paper import _newsvendors as newsvendors
+from bilevelax_paper import meta, training
+from bilevelax_paper.items import catalogue
+from bilevelax_paper.training import seed_keys
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +30,7 @@ def standard_promotion():
 def test_settings_can_be_given_by_name():
     config = catalogue.load("fig1")
     assert config.settings("quick", 3, {"dataset": "omniglot"})["dataset"] == "omniglot"
-    with pytest.raises(ValueError, match=r"This item has no setting .data.\. It has: seeds, .*dataset"):
+    with pytest.raises(ValueError, match=r"This item has no setting .data.\. It has: dataset, .*seeds"):
         config.settings("quick", None, {"data": "omniglot"})
     with pytest.raises(ValueError, match="`dataset` of the meta-learning experiments must be one of 'auto'"):
         meta.load("mnist")
@@ -106,16 +105,39 @@ def test_the_variable_u_leaves_the_newsvendor_as_it_is(season):
     problem = dataclasses.replace(newsvendors.template(WIDTHS, D, False), data=book)
     xi = problem.context(random.key(3))
     order = newsvendors.order_of(WIDTHS, D)
-    cost = lambda x, value, eta: newsvendors.smooth_loss(
-        order(x, value), eta, newsvendors.H, newsvendors.B, newsvendors.SMOOTHING
-    )
-    plain = _formulations.wdro_si(cost, book.contexts, book.demands, lam, danskin=True)
+    cost = lambda x, value, eta: newsvendors.smooth(order(x, value), eta)
+    plain = formulations.wdro_si(cost, book.contexts, book.demands, lam, danskin=True)
     there = plain.nth_context(xi.row)
     y = xi.value + u / (2 * lam)
     x1 = jax.tree.map(lambda a: a[0], season.starts)
     args = x1, y, xi.eta, there
     np.testing.assert_allclose(problem.f(x1, u, xi.eta, xi), plain.f(*args), rtol=1e-12)
     np.testing.assert_allclose(problem.g(x1, u, xi.eta, xi), 2 * lam * plain.g(*args), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_problem_is_that_of_the_application_bit_for_bit(season, seed):
+    """Values and gradients of f and g at random points, on a grid where no sum rounds: exactly equal."""
+    grid = lambda a: jnp.round(a * 2**10) / 2**10
+    keys = random.split(random.key(seed), 4)
+    lam = 2.0 ** float(random.randint(keys[0], (), -3, 4))
+    book = season.book._replace(contexts=grid(season.book.contexts), lam=jnp.asarray(lam))
+    ours = dataclasses.replace(newsvendors.template(WIDTHS, D, False), data=book)
+    order = newsvendors.order_of(WIDTHS, D)
+    cost = lambda x, z, eta: newsvendors.smooth(order(x, z), eta)
+    theirs = formulations.wdro_si(cost, book.contexts, book.demands, lam, danskin=True)
+    xi = ours.context(keys[1])
+    u = grid(random.normal(keys[2], (D,)))
+    eta = ours.conditional(keys[3], xi)
+    x = jax.tree.map(lambda a: a[seed % 2], season.starts)
+    there, z = theirs.nth_context(xi.row), xi.value + u / (2 * lam)
+    same = lambda a, b: jax.tree.map(np.testing.assert_array_equal, a, b)
+    same(ours.f(x, u, eta, xi), theirs.f(x, z, eta, there))
+    same(ours.g(x, u, eta, xi), 2 * lam * theirs.g(x, z, eta, there))
+    (slope_x, slope_u), (slope_x_too, slope_z) = ours.grad_f(x, u, eta, xi), theirs.grad_f(x, z, eta, there)
+    same((slope_x, 2 * lam * slope_u), (slope_x_too, slope_z))
+    same(ours.grad_g(x, u, eta, xi), theirs.grad_g(x, z, eta, there))
+    assert float(jnp.linalg.norm(slope_u)) > 1e-3
 
 
 def test_lanes_are_separate_runs(season):
@@ -173,7 +195,7 @@ def test_the_adversary_of_an_affine_rule_is_known(season):
     found = looks.adversary(newsvendors.stack([x]), jnp.array([lam]), jnp.array([m]), season.book, (), D)
     far, least = [], []
     for xi, demands in zip(season.book.contexts, season.book.demands, strict=True):
-        cost = lambda v, demands=demands: looks.smooth(order(x, v), demands).mean()
+        cost = lambda v, demands=demands: newsvendors.smooth(order(x, v), demands).mean()
         y = xi
         for _ in range(100):
             y = y - (lam * 2 * (y - xi) - jax.grad(cost)(y)) / (4 * lam)

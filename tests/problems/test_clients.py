@@ -13,9 +13,11 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax import datasets
-from bilevelax.clients import client
+from bilevelax.base.addresses import as_numbers, find, tag
 from bilevelax.datasets import ClientStore, ClientWriter, from_csv, from_parquet
-from bilevelax.feed import Fed, Feeder, Source, as_numbers, find, tag
+from bilevelax.problems import clients as clients_file
+from bilevelax.problems.clients import client
+from bilevelax.problems.feed import Fed, Feeder, Source
 
 M, D = 40, 3
 
@@ -100,7 +102,7 @@ def test_damaged_stores(store, tmp_path):
     opened = ClientStore(damaged(flip))
     with pytest.raises(ValueError, match=r"a.bin is not the expected file: its SHA256 is"):
         opened.verify()
-    with pytest.raises(ValueError, match=r"manifest.json is not a manifest of a client store of format 1"):
+    with pytest.raises(ValueError, match=r"manifest.json is damaged .*changed after it was written"):
         ClientStore(damaged(edit))
     with pytest.raises(ValueError, match="There is no client store in"):
         ClientStore(tmp_path / "nowhere")
@@ -247,3 +249,47 @@ def test_the_next_chunk_is_read_while_this_one_runs(key):
     np.testing.assert_array_equal(feeder.after(5).tags[1], expected)
     assert as_numbers(expected).dtype == np.uint64
     feeder.close()
+
+
+def nbytes(tree):
+    return sum(a.nbytes for a in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "rows"])
+def test_one_long_client_among_many_short_ones_costs_its_own_rows(sampling, tmp_path, key):
+    """500 clients of 10 rows and one of 20,000: 25,000 rows in all, and no more are ever held."""
+    rows = lambda n: {"a": np.full((n, 4), float(n), "f4"), "b": np.zeros(n, "f4")}
+    store = ClientStore.write(tmp_path / "store", map(rows, [10] * 500 + [20_000]))
+    whole = store.rows * 5 * 4
+    problem = bx.from_clients(**LOSSES, store=store, sampling=sampling)
+    assert nbytes(problem.data) <= 2 * whole  # padded: 256 clients of 20,000 rows
+    feeder = Feeder(problem.source, lambda t: random.split(random.fold_in(key, t), 8), every=100)
+    fed = [feeder.after(t) for t in (0, 100, 200)]
+    feeder.close()
+    assert max(map(nbytes, fed)) <= 2 * whole < 800 * 20_000 * 5 * 4 / 300
+    assert len({jax.tree.map(jnp.shape, each) == jax.tree.map(jnp.shape, fed[0]) for each in fed}) <= 2
+
+
+def test_packed_clients_are_those_of_the_store(on_disk, store, sizes, key):
+    """Every client, from the rows of all, as `get` pads it."""
+    ids = np.asarray([7, 0, 7, M - 1])
+    packed = clients_file.packed(store, ids, store.longest, 0)
+    for row, i in enumerate(ids):
+        place = clients_file.Place(*(jnp.asarray(a[row]) for a in packed.places))
+        got = clients_file.unpacked(place, jax.tree.map(jnp.asarray, packed.rows), store.longest)
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[0]), got, store.get([i]))
+    assert len(packed.rows["b"]) >= sizes[[0, 7, M - 1]].sum()
+    lost = clients_file.unpacked(place._replace(there=jnp.nan), packed.rows, store.longest)
+    assert jnp.isnan(lost.rows["a"]).all()  # a client that was not read is not taken for another
+
+
+def test_the_client_that_spoils_x_is_named(tmp_path, monkeypatch):
+    """A store of 0.1.0 may hold what is not written any more."""
+    monkeypatch.setattr(datasets.client_writer, "require_kept_by_jax", lambda *a: None)
+    good = list(make_clients([3] * 4))
+    good[2]["b"][1] = np.inf
+    store = ClientStore.write(tmp_path / "store", good)
+    with pytest.raises(
+        bx.RunStopped, match=r"x became non-finite at t = .* Its clients were [\d, ]+\. Client 2 holds rows"
+    ):
+        run(bx.from_clients(**LOSSES, store=store, resident=2), bx.minibatch(bx.saa(3), 4))

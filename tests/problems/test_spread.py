@@ -11,8 +11,8 @@ from jax.flatten_util import ravel_pytree
 
 import bilevelax as bx
 from bilevelax.applications import meta_learning
-from bilevelax.diagnostics.tune import candidates
-from bilevelax.spread import spread_numbers
+from bilevelax.diagnostics.candidates import candidates
+from bilevelax.problems.spread import spread_numbers
 from bilevelax.testing import assert_mean
 
 SINGLE = bx.saa("all")

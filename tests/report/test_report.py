@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bilevelax import minibatch, minimize
 from bilevelax.cli import app
-from bilevelax.estimate import Cost, Estimate, stateless
+from bilevelax.core.estimate import Cost, Estimate, stateless
 from bilevelax.report import report
 from bilevelax.report.compare import group, metrics_of
 from bilevelax.report.records import read_all

@@ -18,9 +18,11 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax import checkpoint as checkpoint_file
-from bilevelax import fingerprint, outer, run
-from bilevelax.run_folder import RunFolder, runs_in, status_of
+from bilevelax.run import minimize as outer
+from bilevelax.run import run
+from bilevelax.run.records import checkpoint as checkpoint_file
+from bilevelax.run.records import fingerprint
+from bilevelax.run.records.run_folder import RunFolder, runs_in, status_of
 
 # orbax drops futures of reads and writes that failed, which Python reports when it collects them
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -275,7 +277,9 @@ def test_restart_puts_the_old_run_aside(whole, tmp_path):
 def test_what_tune_chose_stays_chosen(tmp_path, monkeypatch):
     chosen = []
     monkeypatch.setattr(outer, "tuned_now", lambda *a: chosen.append(1) or (ESTIMATOR, {"choice": "mine"}))
-    monkeypatch.setattr(outer, "named_candidate", lambda problem, choice, devices: {"mine": ESTIMATOR}[choice])
+    monkeypatch.setattr(
+        "bilevelax.diagnostics.candidates.named_candidate", lambda p, choice, n: {"mine": ESTIMATOR}[choice]
+    )
     minimize(tmp_path, estimator="auto", T=10)
     result = minimize(tmp_path, estimator="auto", T=20)
     assert chosen == [1] and result.manifest["tuning"] == {"choice": "mine"}
@@ -290,7 +294,7 @@ def test_equal_programs_have_equal_identities():
 
 
 def kill_and_compare(folder, chunks, kills, seed):
-    script = Path(__file__).parent / "kill_loop.py"
+    script = Path(__file__).parents[1] / "kill_loop.py"
     words = [sys.executable, "-W", "ignore", str(script), str(folder), *map(str, (chunks, kills, seed))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -14,8 +14,7 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax import steps
-from bilevelax.respond import evaluate, respond
+from bilevelax.run import steps
 from bilevelax.testing import assert_mean
 
 TARGET = {"w": jnp.arange(3.0), "b": jnp.asarray(2.0)}
@@ -173,16 +172,6 @@ def test_bad_metrics_stop_with_the_run_so_far(trivial, key):
     assert float(e.value.result.x["b"]) == 1.25 and len(e.value.result.history) == 2
 
 
-def test_respond_and_evaluate_against_closed_forms(matrices, quadratic, x, key):
-    xi = quadratic.context(key)
-    y = respond(quadratic, x, xi, key=key, n=20_000)
-    # noise 0.5 and a relative Hessian noise of 0.3 leave about 0.5 / sqrt(20,000) = 0.004 a coordinate
-    np.testing.assert_allclose(y, matrices.y_star(np.asarray(x), np.asarray(xi)), atol=0.03)
-    found = evaluate(quadratic, x, key=key, n=3000, samples=64)
-    assert abs(found.mean - matrices.F(np.asarray(x))) < 5 * found.stderr
-    assert 5 * found.stderr < 0.2 * found.mean and found.low < found.mean < found.high
-
-
 def test_schedule_of_the_paper():
     schedule = bx.sqrt_then_linear(4, scale=2.0)
     found = [float(schedule(count)) for count in range(6)]
@@ -194,25 +183,6 @@ def test_progress_bar_writes_only_when_asked(trivial, key, capsys):
     assert capsys.readouterr().err == ""
     bx.minimize(trivial, EXACT, optax.sgd(0.5), X1, key=key, T=4, every=2, progress=True)
     assert "4/4" in capsys.readouterr().err
-
-
-def test_diagnosis_along_the_run(quadratic, matrices, x, key):
-    """Every second chunk and at x1; truth inside the intervals; x itself is untouched."""
-    run = partial(
-        bx.minimize, quadratic, bx.minibatch(bx.saa(4), 8), optax.sgd(0.1), x, key=key, T=8, every=2, progress=False
-    )
-    plain, watched = run(), run(diagnose=2)
-    np.testing.assert_array_equal(plain.x, watched.x)
-    assert [("bias" in row) for row in watched.history] == [True, False, True, False, True]
-    exact = float(np.sum(matrices.grad_F(np.asarray(x)) ** 2))
-    first = watched.history[0]
-    assert first["grad2_low"] <= exact <= first["grad2_high"]
-    assert 0 <= first["bias_low"] <= first["bias"] <= first["bias_high"] and first["variance"] > 0
-
-
-def test_diagnosis_needs_an_estimator_without_state(quadratic, x, key):
-    with pytest.raises(ValueError, match="`diagnose` of minimize needs an estimator that keeps no state"):
-        bx.minimize(quadratic, bx.warm_started(bx.saa(4)), optax.sgd(0.1), x, key=key, T=2, diagnose=1)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from jax import random
 from typer.testing import CliRunner
 
 import bilevelax as bx
-from bilevelax import sweep
 from bilevelax.cli import app
 from bilevelax.cli.sweep_config import groups, read
+from bilevelax.run import sweep
 
 X1 = jnp.ones(2)
 PROBLEM = bx.stochastic(lambda x, xi: jnp.sum((x - 0.1 * xi) ** 2) / 2, lambda key, data: random.normal(key, (2,)))
@@ -26,7 +26,7 @@ def made(T=40, **kw):
     return sweep.Sweep(**{**parts, "metric": "norm", "T": T, "every": 10, **kw})
 
 
-CELLS = [sweep.Cell(step, seed) for step in (0.2, 0.001, 3.0) for seed in (0, 1, 2)]
+CELLS = [sweep.Setting(step, seed) for step in (0.2, 0.001, 3.0) for seed in (0, 1, 2)]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_finished_groups_are_rivals(tmp_path):
 
 def test_a_cell_that_overflows_is_given_up(tmp_path):
     explode = made(T=2000, every=500)
-    run = sweep.run_cells(explode, [sweep.Cell(0.1, 0), sweep.Cell(30.0, 0)], tmp_path)
+    run = sweep.run_cells(explode, [sweep.Setting(0.1, 0), sweep.Setting(30.0, 0)], tmp_path)
     assert run.given_up == {"1": "not finite at t = 500"} and run.t == 2000
 
 
@@ -72,7 +72,7 @@ def test_a_stopped_sweep_goes_on(whole, tmp_path, monkeypatch):
         forward(run)
 
     forward = sweep.Cells.advance
-    monkeypatch.setattr("bilevelax.checkpoint.SECONDS", 0.0)
+    monkeypatch.setattr("bilevelax.run.records.checkpoint.SECONDS", 0.0)
     monkeypatch.setattr(sweep.Cells, "advance", stop)
     with pytest.raises(Stop):
         sweep.run_cells(made(), CELLS, tmp_path)

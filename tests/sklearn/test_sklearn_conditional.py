@@ -9,9 +9,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bilevelax.datasets import load_bakery, load_yaz
+from bilevelax.applications.newsvendor.weights import weighted_quantiles
 from bilevelax.sklearn import SampleAverage, WeightedSampleAverage, compare, evaluate_shift, paired_interval, shifted
-from bilevelax.sklearn._weights import weighted_quantiles
 from bilevelax.sklearn.compare import Outcome, metrics
 from bilevelax.sklearn.conditional import (
     Dirac,
@@ -155,21 +154,3 @@ def test_shifts(rows):
 def test_plot_of_penalties(tmp_path):
     curve = pd.DataFrame({"penalty": [0.1, np.inf], "cost": [1.0, 1.1], "shifted_cost": [1.2, 1.5]})
     assert plot_penalty_curve(curve, tmp_path / "curve.png").stat().st_size > 5000
-
-
-def test_yaz():
-    """The weekday of the file is wrong on one row; dates decide."""
-    data = load_yaz()
-    assert data.X.shape == (760, 29) and next(iter(data.y)) == "calamari" and len(load_yaz(closed=True).y) == 765
-    dates = data.table["date"]
-    assert dates.is_monotonic_increasing
-    assert (data.X["weekday_MON"] == (dates.dt.day_of_week == 0)).all()
-    assert data.X.to_numpy().dtype == float and not data.X.isna().any().any()
-
-
-def test_bakery_sentences(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"bakery_data.csv.gz is not in"):
-        load_bakery(tmp_path)
-    (tmp_path / "bakery_data.csv.gz").write_bytes(b"")
-    with pytest.raises(ValueError, match="is not the expected file"):
-        load_bakery(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from bilevelax.sklearn import MetaClassifier, PersonalizedModel
 
-QUICK = dict(lam=0.5, max_iter=20, K=1, batch_size=2, random_state=0)
+QUICK = dict(lam=0.5, fit_intercept=False, max_iter=20, K=1, batch_size=2, random_state=0)
 
 
 @pytest.fixture(scope="module", autouse=True)

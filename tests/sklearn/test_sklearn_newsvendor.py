@@ -15,23 +15,23 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bilevelax as bx
-from bilevelax import steps
+from bilevelax.applications.newsvendor import orders as _orders
+from bilevelax.applications.newsvendor import policies
+from bilevelax.applications.newsvendor import rows as _problem
+from bilevelax.applications.newsvendor.prepare import Scaling
+from bilevelax.run import steps
 from bilevelax.sklearn import (
     BoostedQuantile,
     RobustNewsvendor,
     SampleAverage,
     WeightedSampleAverage,
-    _orders,
-    _problem,
     _search,
     _training,
-    policies,
 )
-from bilevelax.sklearn._columns import move_scales
 from bilevelax.sklearn._curvature import warn_of_curvature
-from bilevelax.sklearn._prepare import Scaling
 from bilevelax.sklearn._search import PATH
 from bilevelax.sklearn.conditional import Forest
+from bilevelax.tables.columns import move_scales
 
 SMALL = dict(members=2, max_iter=20, n_atoms=8, batch_size=8, ascent_steps=2, random_state=0)
 TINY = {**SMALL, "members": 1, "policy": "linear", "conditional": Forest(trees=5), "penalty": np.inf}
@@ -59,6 +59,28 @@ def fitted(data):
     return RobustNewsvendor(1, 9, penalty=0.05, **SMALL).fit(*data)
 
 
+@pytest.mark.parametrize("policy", ["linear", "mlp"])
+def test_the_shape_of_rules_is_known_without_drawing_them(policy):
+    factory = policies.make_policy(policy, "a test")
+    x1, static = policies.members_of(factory, 3, 2, 2, 0)
+    structure, shared = policies.shape_of_members(factory, 3, 2)
+    assert structure == jax.tree.structure(x1) and shared == static
+
+
+def test_orders_are_those_of_the_rule_written_out(data, fitted):
+    """The mean over members of affine(z) + last(silu(hidden(silu(first(z))))), in numpy and double precision."""
+    X, rule, prepared = data[0], fitted.policy_, fitted.prepared_
+    z = prepared.contexts.clipped(X)
+    layer = lambda part, i, a: a @ np.asarray(part.weight[i], float).T + np.asarray(part.bias[i], float)
+    silu = lambda a: a / (1 + np.exp(-a))
+    members = [
+        layer(rule.affine, i, z) + layer(rule.last, i, silu(layer(rule.hidden, i, silu(layer(rule.first, i, z)))))
+        for i in range(fitted.members)
+    ]
+    written_out = np.maximum(prepared.demands.back(np.mean(members, axis=0)), 0)[:, 0]
+    np.testing.assert_allclose(fitted.predict(X), written_out, rtol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:`conditional` of RobustNewsvendor rests on")
 @parametrize_with_checks([RobustNewsvendor(**TINY)], expected_failed_checks=lambda estimator: EXPECTED)
 def test_scikit_learn_contract(estimator, check):
@@ -73,7 +95,7 @@ def test_scikit_learn_contract_of_baselines(estimator, check):
 def test_minimize_gives_the_same_policy(fitted):
     """The exposed problem with the exposed settings is the fit, bit for bit."""
     result = bx.minimize(fitted.problem_, **fitted.settings_)
-    for again, arrays in zip(jax.tree.leaves(result.x), jax.tree.leaves(fitted._x()), strict=True):
+    for again, arrays in zip(jax.tree.leaves(result.x), jax.tree.leaves(fitted._rule()[0]), strict=True):
         np.testing.assert_array_equal(again, arrays)
 
 
@@ -100,7 +122,7 @@ def test_folds_of_similar_size_compile_once(fitted, data):
 
 def test_the_loss_is_the_smoothed_cost(fitted):
     """f at y = 0 is h (w - eta)^+ + b (eta - w)^+ up to the smoothing, in standardised units, over members."""
-    problem, x = fitted.problem_, fitted._x()
+    problem, x = fitted.problem_, fitted._rule()[0]
     xi = _problem.context_at(3, problem.data)
     etas, weights = problem.outcomes(xi)
     assert etas.shape == (1, 1, 8) and float(weights.sum()) == 1
@@ -120,7 +142,7 @@ def test_worst_case_contexts(fitted, data):
     worst = fitted.worst_case_contexts(X)
     np.testing.assert_allclose(worst[:, 1], X[:, 1], rtol=1e-12)  # two values only: not a measurement
     assert np.abs(worst[:, 0] - X[:, 0]).max() > 1e-3
-    problem, x = fitted.problem_, fitted._x()
+    problem, x = fitted.problem_, fitted._rule()[0]
     y = _training.answers(problem, x, 50)
     for i in (0, 5, 9):
         xi = _problem.context_at(i, problem.data)
@@ -130,10 +152,10 @@ def test_worst_case_contexts(fitted, data):
 
 def test_auto_is_the_exact_envelope_gradient(fitted, key):
     """On one repeated context, "auto" without ascent is grad_1 f at y = 0."""
-    problem, x = fitted.problem_, fitted._x()
+    problem, x = fitted.problem_, fitted._rule()[0]
     one = problem.data._replace(cdf=np.ones_like(problem.data.cdf))  # row 0 always
-    problem = _problem.newsvendor_problem(fitted._losses(), one)
-    estimate, _ = _training.envelope(4, 0).estimate(key, problem, x, ())
+    problem = _problem.newsvendor_problem(fitted._training().losses, one)
+    estimate, _ = bx.envelope(4, 0, n="all").estimate(key, problem, x, ())
     xi = _problem.context_at(0, one)
     expected = problem.grad_f(x, problem.start(x, xi), problem.outcomes(xi)[0][0], xi)[0]
     for a, b in zip(jax.tree.leaves(estimate.grad), jax.tree.leaves(expected), strict=True):
@@ -148,7 +170,7 @@ def test_blocks_of_rows_give_the_same_orders(fitted, data, monkeypatch):
     rules = [jax.tree.map(lambda a, i=i: a[i], fitted.policy_) for i in range(2)]
     expected = fitted.prepared_.demands.back(np.mean([[rule(c) for c in z] for rule in rules], axis=0))[:, 0]
     for block in (2**13, 32):
-        monkeypatch.setattr(_orders, "BLOCK", block)
+        monkeypatch.setattr(_orders, "ORDERED_AT_ONCE", block)
         for n in (101, 96, 33, 1):
             np.testing.assert_allclose(fitted.predict(rows[:n]), np.maximum(expected[:n], 0), rtol=1e-12)
     np.testing.assert_allclose(fitted.predict(np.asfortranarray(rows)), np.maximum(expected, 0), rtol=1e-12)
@@ -216,7 +238,7 @@ def test_a_penalty_too_small_for_the_theory_is_named(data):
 
 def test_the_bound_is_the_curvature_of_the_cost(fitted):
     """Against the Hessian written out, at the rows themselves: the bound is no less than the largest there."""
-    problem, x = fitted.problem_, fitted._x()
+    problem, x = fitted.problem_, fitted._rule()[0]
     flat = dataclasses.replace(problem, data=problem.data._replace(reach=jnp.asarray(fitted.move_scales_)))
 
     def largest(i):

@@ -83,7 +83,7 @@ def test_heavy_tailed_demand_is_estimated_without_bias(market, key):
     """The plain sample average on 4 samples is off by 0.10 and 0.05; the test sees half of the former."""
     problem, x, gradient = market
     power = 0.05
-    unbiased = batch_means(bx.antithetic_mlmc(n0=4, levels=None, correction_rate=0.5), problem, x, key)
+    unbiased = batch_means(bx.antithetic_mlmc(n0=4, levels=None, correction_rate=0.5, factor=2), problem, x, key)
     assert_mean(unbiased, gradient, power=power)
     plain = batch_means(bx.saa(4), problem, x, key)
     with pytest.raises(AssertionError, match="off by"):
@@ -93,11 +93,11 @@ def test_heavy_tailed_demand_is_estimated_without_bias(market, key):
 @pytest.mark.parametrize("f_samples", ["same", "fresh"])
 def test_differences_fall_by_four_per_level_on_the_newsvendor(market, key, f_samples):
     problem, x, _ = market
-    _slope(bx.antithetic_mlmc(n0=16, levels=5, f_samples=f_samples).levels, problem, x, key)
+    _slope(bx.antithetic_mlmc(n0=16, levels=5, f_samples=f_samples, factor=2).levels, problem, x, key)
 
 
 def test_differences_fall_by_four_per_level_on_the_softmax(softmax, key):
-    _slope(bx.antithetic_mlmc(n0=8, levels=5).levels, *softmax, key)
+    _slope(bx.antithetic_mlmc(n0=8, levels=5, factor=2).levels, *softmax, key)
 
 
 def _slope(levels, problem, x, key):

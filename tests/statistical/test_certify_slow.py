@@ -6,9 +6,9 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax.diagnostics.certify import BATCHES, batch_means
+from bilevelax.core.lower import epoch_sgd
+from bilevelax.diagnostics.estimates import BATCHES, batch_means
 from bilevelax.diagnostics.intervals import squared_norm
-from bilevelax.lower import epoch_sgd
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def case(request, matrices, quadratic):
     if request.param == "antithetic_mlmc":
         constant = matrices.grad_F(np.zeros(3))
         slope = np.stack([matrices.grad_F(e) - constant for e in np.eye(3)], axis=1)
-        return bx.antithetic_mlmc(levels=None), slope, constant
+        return bx.antithetic_mlmc(8, None, 0.1, factor=2), slope, constant
     K, N, L = 4, 20, quadratic.L_g1
     steps = {"beta0": 1 / quadratic.mu_g, "cap": 1 / (2 * L)}
     estimator = bx.rt_mlmc(K, epoch_sgd(**steps), bx.neumann(N, L))

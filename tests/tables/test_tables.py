@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("pandas")
 
-from bilevelax.sklearn.csv_files import read_table, write_with
-from bilevelax.sklearn.dates import dates_of, reads_day_first
-from bilevelax.sklearn.tables import learn_schema, named
+from bilevelax.tables.csv_files import read_table, write_with
+from bilevelax.tables.dates import dates_of, reads_day_first
+from bilevelax.tables.schema import learn_schema, named
 
 
 def table_of(tmp_path, text, name="days.csv", encoding="utf-8"):

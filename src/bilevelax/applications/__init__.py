@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bilevelax.discovery import Catalogue
 
 if TYPE_CHECKING:  # `bilevelax list` reads names alone and does not wait for JAX
-    from bilevelax.problem import Problem, X
+    from bilevelax.core.problem import Problem, X
 
 catalogue = Catalogue(__name__, "application", factory="make")
 

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 from jax import lax, random
 from optax import tree
 
-from bilevelax.errors import require_integer, require_positive
-from bilevelax.problem import Key, Problem, X, Xi, Y
-from bilevelax.sample_average import newton_cg
+from bilevelax.base.compiling import program
+from bilevelax.base.errors import require_integer, require_positive
+from bilevelax.core.problem import Key, Problem, X, Xi, Y
+from bilevelax.exact.sample_average import newton_cg
 
 LANES = 32  # tasks adapted at once by `adapted_scores`
 
@@ -140,7 +141,7 @@ class Scores(NamedTuple):
     centre_loss: jax.Array  # of x itself
 
 
-@jax.jit
+@program()
 def adapted_scores(problem: Problem, x: X) -> Scores:
     """Adapt x to every task on all its training data, tightly, and score it on all its test data.
 

@@ -5,7 +5,7 @@
     y^*(x; \\xi) = \\arg\\min_y E_{e \\sim p_x(\\cdot|\\xi)} c(y, e) + \\tfrac{\\rho}{2} |y - m_x(\\xi)|^2
 
 x holds a linear-normal forecast p_x = N(m_x(xi), s_x^2) of the demand of several products; the
-follower orders as if it were true; the leader pays for the demand that comes. Demand is neither
+follower orders as if it were true; the leader pays for the demand that comes. DemandData is neither
 linear nor normal nor of constant spread, so the forecast that is most likely is not the one that
 orders best: that is the two-step baseline.
 """
@@ -22,14 +22,15 @@ from jax import random
 from jax.scipy.special import ndtri
 
 from bilevelax.applications import Application
-from bilevelax.applications._newsvendor import SMOOTHING, loss, require_costs, smooth_loss
-from bilevelax.errors import require_integer, require_positive
-from bilevelax.problem import Key, Problem, X, Xi, Y
-from bilevelax.sample_average import newton_cg
-from bilevelax.stored import from_arrays
+from bilevelax.applications.newsvendor.loss import SMOOTHING, loss, require_costs, smooth_loss
+from bilevelax.base.compiling import program
+from bilevelax.base.errors import require_integer, require_positive
+from bilevelax.core.problem import Key, Problem, X, Xi, Y
+from bilevelax.exact.sample_average import newton_cg
+from bilevelax.problems.stored import from_arrays
 
 
-class Outcome(NamedTuple):
+class DayOutcome(NamedTuple):
     """eta: a scenario of the forecast, for the follower, and the demand that came, for the leader."""
 
     z: jax.Array  # standard normal quantile, the same for all products: c adds up over products
@@ -46,7 +47,7 @@ def quantile(j: Any, scenarios: int) -> jax.Array:
     return ndtri((jnp.asarray(j, float) + 0.5) / scenarios)
 
 
-class Demand(NamedTuple):
+class DemandData(NamedTuple):
     """The truth: curved in xi, with a spread that depends on xi and a long upper tail."""
 
     slope: np.ndarray  # (products, d)
@@ -70,8 +71,8 @@ class Demand(NamedTuple):
         return self.mean(xi) + self.scale(xi) * (-np.log1p(-ratio) - 1)
 
 
-def truth(products: int, d: int, rng: np.random.Generator) -> Demand:
-    return Demand(*(rng.normal(size=(products, d)) / np.sqrt(d) for _ in range(3)))
+def truth(products: int, d: int, rng: np.random.Generator) -> DemandData:
+    return DemandData(*(rng.normal(size=(products, d)) / np.sqrt(d) for _ in range(3)))
 
 
 def maximum_likelihood(contexts: np.ndarray, demands: np.ndarray) -> X:
@@ -86,7 +87,7 @@ def maximum_likelihood(contexts: np.ndarray, demands: np.ndarray) -> X:
 def problem_of(contexts: Any, demands: Any, *, h: float, b: float, beta: float, rho: float, scenarios: int) -> Problem:
     """The problem on stored contexts (n, d), each with the one demand (n, products) that came."""
 
-    def g(x: X, y: Y, eta: Outcome, xi: Xi) -> jax.Array:
+    def g(x: X, y: Y, eta: DayOutcome, xi: Xi) -> jax.Array:
         mean, spread = forecast(x, xi)
         return smooth_loss(y, mean + spread * eta.z, h, b, beta).sum() + rho / 2 * ((y - mean) ** 2).sum()
 
@@ -100,14 +101,16 @@ def problem_of(contexts: Any, demands: Any, *, h: float, b: float, beta: float, 
         L_g1=rho + (h + b) * beta / 4,
     )
 
-    def sample_conditional(key: Key, xi: Xi, data: Any) -> Outcome:
+    def sample_conditional(key: Key, xi: Xi, data: Any) -> DayOutcome:
         key_z, key_demand = random.split(key)
         z = quantile(random.randint(key_z, (), 0, scenarios), scenarios)
-        return Outcome(z, base.sample_conditional(key_demand, xi, data))
+        return DayOutcome(z, base.sample_conditional(key_demand, xi, data))
 
-    def support(xi: Xi, data: Any) -> tuple[Outcome, jax.Array]:
+    def support(xi: Xi, data: Any) -> tuple[DayOutcome, jax.Array]:
         demand = data.outcomes[xi.row, 0]
-        etas = Outcome(quantile(jnp.arange(scenarios), scenarios), jnp.broadcast_to(demand, (scenarios, *demand.shape)))
+        etas = DayOutcome(
+            quantile(jnp.arange(scenarios), scenarios), jnp.broadcast_to(demand, (scenarios, *demand.shape))
+        )
         return etas, jnp.full(scenarios, 1 / scenarios, float)
 
     return dataclasses.replace(base, sample_conditional=sample_conditional, support=support)
@@ -122,6 +125,10 @@ def orders(problem: Problem, x: X) -> jax.Array:
         return newton_cg(weighted, x, xi, problem.outcomes(xi), problem.start(x, xi)).y
 
     return jax.vmap(one)(jnp.arange(problem.n_contexts or 0, dtype=jnp.int32))
+
+
+# for the contract tests
+SMALLEST = {"products": 1, "d": 1, "n": 3, "scenarios": 2, "test_points": 10, "b": 1.0, "rho": 5.0}
 
 
 def make(
@@ -168,7 +175,7 @@ def make(
     fresh_contexts, fresh_demands = demand.draw(rng, test_points)
     test = problem_of(fresh_contexts, fresh_demands, **settings)
 
-    @jax.jit
+    @program()
     def true_cost(test: Problem, x: X) -> jax.Array:
         return loss(orders(test, x), test.data.outcomes[:, 0], h, b).sum(-1).mean()
 

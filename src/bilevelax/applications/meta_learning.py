@@ -19,8 +19,8 @@ import numpy as np
 
 from bilevelax.applications import Application
 from bilevelax.applications._softmax import Labelled, Tasks, adapted_scores, centre, proximal_problem, scaled
-from bilevelax.errors import require_integer
-from bilevelax.problem import X
+from bilevelax.base.errors import require_integer
+from bilevelax.core.problem import X
 
 
 def synthetic(tasks: int, classes: int, images: int, d: int, seed: int) -> np.ndarray:
@@ -76,6 +76,9 @@ def labelled(features: jax.Array) -> Labelled:
     )
 
 
+SMALLEST = {"tasks": 2, "classes": 2, "images": 3, "d": 2, "batch": 1, "norm": 1.0}  # for the contract tests
+
+
 def make(
     features: Any = None,
     test_features: Any = None,
@@ -91,7 +94,7 @@ def make(
 ) -> Application:
     """Eq. (9) with metrics after tight adaptation of every task.
 
-    Metrics: ``test_loss`` and ``test_accuracy`` of the adapted classifiers and ``centre_loss`` of
+    Metrics: ``upper_loss`` and ``upper_accuracy`` of the adapted classifiers and ``centre_loss`` of
     x itself, all on all test data. Accuracy may fall while the loss falls: tasks share label
     indices and pull the centre apart.
 
@@ -113,8 +116,8 @@ def make(
     def metrics(x: X) -> dict[str, float]:
         scores = adapted_scores(problem, x)
         return {
-            "test_loss": float(scores.loss.mean()),
-            "test_accuracy": float(scores.accuracy.mean()),
+            "upper_loss": float(scores.loss.mean()),
+            "upper_accuracy": float(scores.accuracy.mean()),
             "centre_loss": float(scores.centre_loss.mean()),
         }
 

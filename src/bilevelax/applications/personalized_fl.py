@@ -10,7 +10,6 @@ the lower level's own value: pFedMe (T Dinh, Tran, Nguyen 2020), for which grad 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,16 +26,16 @@ from bilevelax.applications._softmax import (
     proximal_problem,
     scaled,
 )
-from bilevelax.errors import require_integer, require_positive
-from bilevelax.inverse import none
-from bilevelax.problem import X
+from bilevelax.base.errors import require_integer, require_positive
+from bilevelax.core.inverse import none
+from bilevelax.core.problem import X
 
-Client = tuple[np.ndarray, np.ndarray]  # features (rows, d), labels (rows,)
+ClientRows = tuple[np.ndarray, np.ndarray]  # features (rows, d), labels (rows,)
 
 
 def synthetic(
     clients: int, classes: int, d: int, least: int, most: int, alpha: float, shift: float, seed: int
-) -> list[Client]:
+) -> list[ClientRows]:
     """Clients that differ in size, in label distribution and in the features of each label.
 
     Sizes are log-uniform on [least, most], label frequencies are Dirichlet(alpha): below 1 most
@@ -56,7 +55,7 @@ def synthetic(
     return made
 
 
-def given(features: Sequence[Any], labels: Sequence[Any] | None) -> list[Client]:
+def given(features: Sequence[Any], labels: Sequence[Any] | None) -> list[ClientRows]:
     """The user's clients, checked."""
     if labels is None or len(labels) != len(features):
         raise ValueError(
@@ -73,7 +72,7 @@ def given(features: Sequence[Any], labels: Sequence[Any] | None) -> list[Client]
     return clients
 
 
-def padded(clients: list[Client], norm: float | None) -> Labelled:
+def padded(clients: list[ClientRows], norm: float | None) -> Labelled:
     """Stacked clients; each is padded with copies of its last row."""
     longest = max(len(labels) for _, labels in clients)
     index = [np.minimum(np.arange(longest), len(labels) - 1) for _, labels in clients]
@@ -85,7 +84,7 @@ def padded(clients: list[Client], norm: float | None) -> Labelled:
     )
 
 
-def held_out(clients: list[Client], fraction: float, norm: float | None) -> Tasks:
+def held_out(clients: list[ClientRows], fraction: float, norm: float | None) -> Tasks:
     """Each client's last rows, at least one, are its test set."""
     train, test = [], []
     for a, b in clients:
@@ -93,6 +92,10 @@ def held_out(clients: list[Client], fraction: float, norm: float | None) -> Task
         train.append((a[:-n], b[:-n]))
         test.append((a[-n:], b[-n:]))
     return Tasks(padded(train, norm), padded(test, norm))
+
+
+# for the contract tests
+SMALLEST = {"clients": 3, "unseen": 1, "classes": 2, "d": 2, "least": 3, "most": 4, "batch": 1, "norm": 1.0}
 
 
 def make(
@@ -115,8 +118,9 @@ def make(
 ) -> Application:
     """Personalisation from a shared centre; every training client is equally likely.
 
-    Metrics: ``test_loss`` and ``test_accuracy`` of the adapted models on the clients' held-out
-    rows, ``unseen_loss`` and ``unseen_accuracy`` of clients that training never meets, adapted
+    Metrics: ``upper_loss`` and ``upper_accuracy`` of the adapted models on the clients' held-out
+    rows, which the upper level trains on (``test_loss`` and ``test_accuracy`` with ``moreau``, where it
+    does not), ``unseen_loss`` and ``unseen_accuracy`` of clients that training never meets, adapted
     to their own training rows, and ``centre_loss``.
 
     Args:
@@ -148,15 +152,16 @@ def make(
     seen = jax.tree.map(lambda a: a[:-unseen], tasks)
     problem = proximal_problem(seen, lam=lam, batch=batch, owner="personalized_fl")
     if moreau:
-        problem = dataclasses.replace(problem, f=problem.g, inverse=none())
-    on_everyone = dataclasses.replace(problem, data=tasks, n_contexts=len(everyone))
+        problem = problem.replace(f=problem.g, inverse=none())
+    part = "test" if moreau else "upper"  # what is trained on is no test
+    on_everyone = problem.replace(data=tasks, n_contexts=len(everyone))
 
     def metrics(x: X) -> dict[str, float]:
         scores = adapted_scores(on_everyone, x)
         known, unknown = (jax.tree.map(lambda a: a[part], scores) for part in (slice(-unseen), slice(-unseen, None)))  # noqa: B023
         return {
-            "test_loss": float(known.loss.mean()),
-            "test_accuracy": float(known.accuracy.mean()),
+            f"{part}_loss": float(known.loss.mean()),
+            f"{part}_accuracy": float(known.accuracy.mean()),
             "unseen_loss": float(unknown.loss.mean()),
             "unseen_accuracy": float(unknown.accuracy.mean()),
             "centre_loss": float(known.centre_loss.mean()),

@@ -11,6 +11,8 @@ iterates is the noise-free run, and every expectation below is a finite sum.
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +20,8 @@ import numpy as np
 from jax import random
 
 from bilevelax.applications import Application
-from bilevelax.errors import require_integer
-from bilevelax.problem import Problem, X
+from bilevelax.base.errors import require_integer
+from bilevelax.core.problem import Problem, X
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # eq=False: hashed by identity, as a static part of a problem must be
@@ -74,9 +76,12 @@ class Quadratic:
 
     @property
     def x_star(self) -> np.ndarray:
+        return np.linalg.solve(self.hessian_F, np.linalg.solve(self.A, self.B).T @ self.q)
+
+    @property
+    def hessian_F(self) -> np.ndarray:
         J = np.linalg.solve(self.A, self.B)
-        hessian = J.T @ J + self.S @ J + J.T @ self.S.T + self.rho * np.eye(J.shape[1])
-        return np.linalg.solve(hessian, J.T @ self.q)
+        return J.T @ J + self.S @ J + J.T @ self.S.T + self.rho * np.eye(J.shape[1])
 
     def expected_y(self, x: np.ndarray, k: int, beta0: float, cap: float = np.inf) -> np.ndarray:
         """E[y_k^0] of EpochSGD from y_1^0 = 0, over contexts and samples."""
@@ -103,17 +108,16 @@ class Quadratic:
         return self.expected_v(x, self.expected_y(x, k, beta0, cap), N, L, scale)
 
 
-def matrices(
-    d_x: int = 4,
-    d_y: int = 6,
-    d_xi: int = 3,
-    mu: float = 1.0,
-    L: float = 4.0,
-    noise: float = 0.5,
-    hessian_noise: float = 0.3,
-    seed: int = 0,
+def matrices(**settings: Any) -> Quadratic:
+    """Random matrices with eigenvalues of A from mu to L; the settings are those of `make`."""
+    given = inspect.signature(make).bind(**settings)
+    given.apply_defaults()
+    return _matrices(*given.args)
+
+
+def _matrices(
+    d_x: int, d_y: int, d_xi: int, mu: float, L: float, noise: float, hessian_noise: float, seed: int
 ) -> Quadratic:
-    """Random matrices with eigenvalues of A from mu to L."""
     for name, value in {"d_x": d_x, "d_y": d_y, "d_xi": d_xi}.items():
         require_integer(name, "quadratic", value, 1)
     if not 0 <= hessian_noise < 1:
@@ -149,6 +153,9 @@ def problem_of(quadratic: Quadratic) -> Problem:
     )
 
 
+SMALLEST = {"d_x": 2, "d_y": 2, "d_xi": 1}  # for the contract tests
+
+
 def make(
     d_x: int = 4,
     d_y: int = 6,
@@ -160,7 +167,7 @@ def make(
     seed: int = 0,
 ) -> Application:
     """The quadratic with metrics: distance to x*, F - F*, and the norm of the exact gradient."""
-    quadratic = matrices(d_x, d_y, d_xi, mu, L, noise, hessian_noise, seed)
+    quadratic = _matrices(d_x, d_y, d_xi, mu, L, noise, hessian_noise, seed)
     x_star = quadratic.x_star
     F_star = quadratic.F(x_star)
 

@@ -4,10 +4,7 @@
     \\min_x E_\\xi \\max_y E_{\\eta|\\xi} [ l_\\beta(\\pi_x(y), \\eta) - \\lambda |y - \\xi|^2 ], \\quad
     l(w, \\eta) = h (w - \\eta)^+ + b (\\eta - w)^+
 
-Data as in the paper: xi uniform on [-15, 15]^100, eta = 10 sigmoid(3-layer ReLU network of xi) +
-N(0, 1), M contexts with m demands each. One deviation: the paper draws the network's weights by
-`torch.nn.init.uniform_`, whose range [0, 1] saturates the sigmoid and makes demand constant; here
-they are U(-1/sqrt(fan_in), 1/sqrt(fan_in)). The paper gives no layer widths, h or b.
+Data as in the paper (`bilevelax.applications.newsvendor.market`): M contexts with m demands each.
 """
 
 from __future__ import annotations
@@ -15,74 +12,26 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 
-from bilevelax.applications import Application, _formulations
-from bilevelax.applications._newsvendor import (
-    SMOOTHING,
-    loss,
-    network,
-    nonlinearity,
-    oracle_cost,
-    require_costs,
-    smooth_loss,
-)
-from bilevelax.curvature import curvature, extreme_eigenvalues
-from bilevelax.errors import require_choice, require_integer, require_positive
-from bilevelax.problem import Key, Problem, X
+from bilevelax.applications import Application
+from bilevelax.applications.newsvendor import formulations
+from bilevelax.applications.newsvendor.loss import SMOOTHING, oracle_cost, require_costs, smooth_loss
+from bilevelax.applications.newsvendor.market import fresh_cost, market_of, stored_cost
+from bilevelax.applications.newsvendor.policies import network, nonlinearity
+from bilevelax.base.compiling import program
+from bilevelax.base.errors import require_choice, require_integer, require_positive
+from bilevelax.core.problem import Key, Problem, X
+from bilevelax.exact.curvature import curvature, extreme_curvatures
 
 MARGIN = 2.0  # by which constants seen at x1 are widened
 FAR = 1e4  # a demand at which one side of the loss has its full slope
-CHUNK = 10_000  # test points made and paid at once
 INNER = 0.3  # first step of the inner Adam, in units of `typical_step`
-TRUTH = (64, 32)  # hidden widths of the network behind demand
-
-
-class Market(NamedTuple):
-    """Where contexts and demands come from, and what a wrong order costs."""
-
-    truth: Any  # a network
-    d: int
-    scale: float
-    h: float
-    b: float
-
-    def contexts(self, key: Key, n: int) -> jax.Array:
-        return random.uniform(key, (n, self.d), float, -self.scale, self.scale)
-
-    def means(self, contexts: jax.Array) -> jax.Array:
-        """The mean demand of each context."""
-        return 10 * jax.nn.sigmoid(jax.vmap(self.truth)(contexts))
-
-    def demands(self, key: Key, contexts: jax.Array, m: int) -> jax.Array:
-        """m demands for each context."""
-        means = self.means(contexts)
-        return means[:, None] + random.normal(key, (len(contexts), m), means.dtype)
-
-
-@eqx.filter_jit
-def fresh_cost(rule: Any, market: Market, key: Key, points: int) -> jax.Array:
-    """Mean unsmoothed loss on fresh pairs (xi, eta), made in chunks: no test set is stored."""
-    chunks = -(-points // CHUNK)
-
-    def one(i: jax.Array) -> jax.Array:
-        key_xi, key_eta = random.split(random.fold_in(key, i))
-        contexts = market.contexts(key_xi, -(-points // chunks))
-        demands = market.demands(key_eta, contexts, 1)[:, 0]
-        return loss(jax.vmap(rule)(contexts), demands, market.h, market.b).mean()
-
-    return lax.map(one, jnp.arange(chunks)).mean()
-
-
-@eqx.filter_jit
-def stored_cost(rule: Any, market: Market, data: Any) -> jax.Array:
-    """Mean unsmoothed loss on the stored pairs."""
-    return loss(jax.vmap(rule)(data.contexts)[:, None], data.outcomes, market.h, market.b).mean()
 
 
 def constants(problem: Problem, x: X, order: Any, lam: float, key: Key, points: int = 128) -> tuple[float, float]:
@@ -99,10 +48,10 @@ def constants(problem: Problem, x: X, order: Any, lam: float, key: Key, points: 
         y = problem.start(x, xi)
         y = y + (i >= M).astype(y.dtype) * random.normal(key_y, y.shape, y.dtype)
         product = lambda r: problem.hess_g(x, y, order(x, y) + shift, xi, r)
-        return extreme_eigenvalues(product, random.normal(key_r, y.shape, y.dtype), 20)
+        return extreme_curvatures(product, y, key_r, 20)
 
     i, shift = jnp.meshgrid(jnp.arange(points, dtype=jnp.int32), jnp.array([0.0, -FAR, FAR]))
-    seen = jax.jit(jax.vmap(one, in_axes=(0, 0, None, None)))(i.ravel(), shift.ravel(), problem, x)
+    seen = program()(jax.vmap(one, in_axes=(0, 0, None, None)))(i.ravel(), shift.ravel(), problem, x)
     low, high = min(float(seen.min()), 2 * lam), max(float(seen.max()), 2 * lam)
     return 2 * lam - MARGIN * (2 * lam - low), 2 * lam + MARGIN * (high - 2 * lam)
 
@@ -134,29 +83,7 @@ def warn_of(lam: float, row: dict[str, float]) -> bool:
     return True
 
 
-def metrics_of(
-    rule: Callable[[X], Any],
-    market: Market,
-    data: Any,
-    key: Key,
-    test_points: int,
-    look: Callable[[X], dict[str, float]],
-    lam: float,
-) -> Callable[[X], dict[str, float]]:
-    told = False
-
-    def metrics(x: X) -> dict[str, float]:
-        nonlocal told
-        row = look(x)
-        told = told or (bool(row) and warn_of(lam, row))
-        return {
-            "test_cost": float(fresh_cost(rule(x), market, key, test_points)),
-            "train_cost": float(stored_cost(rule(x), market, data)),
-            "oracle_cost": oracle_cost(market.h, market.b),
-            **row,
-        }
-
-    return metrics
+SMALLEST = {"M": 2, "m": 2, "d": 2, "widths": (2,), "lam": 10.0, "test_points": 10}  # for the contract tests
 
 
 def make(
@@ -209,10 +136,11 @@ def make(
         test_points: fresh pairs in ``test_cost``.
         seed: of data, network and first iterate.
     """
-    _check(lam, formulation, rule, M, m, scale, T_in, inner_rate, test_points)
     require_costs("wdro_si", h, b, beta)
+    counts = {"M": M, "m": m, "T_in": T_in, "test_points": test_points}
+    _check(formulation, rule, counts, {"lam": lam, "scale": scale, "inner_rate": inner_rate})
     key_truth, key_xi, key_eta, key_x, key_test, key_look = (random.fold_in(random.key(seed), i) for i in range(6))
-    market = Market(network(d, TRUTH, jax.nn.relu, key_truth, "wdro_si"), d, scale, h, b)
+    market = market_of(key_truth, d, scale, h, b, "wdro_si")
     contexts = market.contexts(key_xi, M)
     hidden = tuple(widths) if rule == "mlp" else ()
     model = network(d, hidden, nonlinearity(activation, "wdro_si", beta), key_x, "wdro_si")
@@ -221,37 +149,38 @@ def make(
     order = lambda x, xi: policy(x)(xi)
     cost = lambda x, xi, eta: smooth_loss(order(x, xi), eta, h, b, beta)
 
-    robust = _formulations.wdro_si(cost, contexts, market.demands(key_eta, contexts, m), lam, danskin)
-    data = robust.data
+    robust = formulations.wdro_si(cost, contexts, market.demands(key_eta, contexts, m), lam, danskin)
     look: Callable[[X], dict[str, float]] = lambda x: {}
     if formulation == "erm":
-        problem = _formulations.erm(cost, data)
+        problem = formulations.erm(cost, robust.data)
     else:
         known = mu_g is not None and L_g1 is not None
         seen = (0.0, 0.0) if known else constants(robust, x1, order, lam, key_look)
         problem = with_constants(robust, seen, mu_g, L_g1)
         if formulation == "wdro":
-            inner_rate = inner_rate or INNER * _formulations.typical_step(robust, x1, lam, key_look)
-            problem = _formulations.wdro(problem, T_in, inner_rate)
+            inner_rate = inner_rate or INNER * formulations.typical_step(robust, x1, lam, key_look)
+            problem = formulations.wdro(problem, T_in, inner_rate)
         look = lambda x: monitor(problem, x, lam, key=key_look)
-    return Application(problem, x1, metrics_of(policy, market, data, key_test, test_points, look, lam))
+    told = False
+
+    def metrics(x: X) -> dict[str, float]:
+        nonlocal told
+        row = look(x)
+        told = told or (bool(row) and warn_of(lam, row))
+        return {
+            "test_cost": float(fresh_cost(policy(x), market, key_test, test_points)),
+            "train_cost": float(stored_cost(policy(x), market, robust.data)),
+            "oracle_cost": oracle_cost(h, b),
+            **row,
+        }
+
+    return Application(problem, x1, metrics)
 
 
-def _check(
-    lam: float,
-    formulation: str,
-    rule: str,
-    M: int,
-    m: int,
-    scale: float,
-    T_in: int,
-    inner_rate: float | None,
-    test_points: int,
-) -> None:
-    for name, value in (("lam", lam), ("scale", scale)):
-        require_positive(name, "wdro_si", value)
-    require_positive("inner_rate", "wdro_si", inner_rate, optional=True)
-    for name, count in (("M", M), ("m", m), ("T_in", T_in), ("test_points", test_points)):
+def _check(formulation: str, rule: str, counts: dict[str, int], positive: dict[str, float | None]) -> None:
+    for name, value in positive.items():
+        require_positive(name, "wdro_si", value, optional=name == "inner_rate")
+    for name, count in counts.items():
         require_integer(name, "wdro_si", count, 1)
     require_choice("formulation", "wdro_si", formulation, ("wdro_si", "wdro", "erm"))
     require_choice("rule", "wdro_si", rule, ("mlp", "affine"))

@@ -1,4 +1,4 @@
-"""Confidence intervals over seeds, exponents, and how to print them."""
+"""Means, exponents and other statistics of runs that differ in their seeds, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -9,22 +9,11 @@ import numpy as np
 import scipy.special
 from numpy.typing import ArrayLike
 
-LEVEL = 0.95
+from bilevelax.base.text_table import three_digits
+
+CONFIDENCE = 0.95
 RESAMPLES = 2000
 ENOUGH = 8  # values whose resamples have percentiles
-
-
-def number(value: float) -> str:
-    """Three digits, without an exponent where a reader would count its zeros: 1,290 and 0.0103, but 3.4e7."""
-    if not np.isfinite(value) or value == 0:
-        return f"{value:g}"
-    rounded = float(f"{value:.3g}")
-    if 1e3 <= abs(rounded) < 1e6:
-        return f"{rounded:,.0f}"
-    if 1e-4 <= abs(rounded) < 1e3:
-        return f"{rounded:.3g}"
-    mantissa, _, power = f"{rounded:.2e}".partition("e")
-    return f"{float(mantissa):g}e{int(power)}"
 
 
 class Interval(NamedTuple):
@@ -35,7 +24,7 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
+        return f"{three_digits(self.value)} [{three_digits(self.low)}, {three_digits(self.high)}]"
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int | float) and self.low <= number <= self.high
@@ -47,7 +36,7 @@ def half_width(values: Any, axis: int = 0) -> np.ndarray:
     n = values.shape[axis]
     if n < 2:
         return np.zeros(np.delete(values.shape, axis))
-    quantile = scipy.special.stdtrit(n - 1, (1 + LEVEL) / 2)
+    quantile = scipy.special.stdtrit(n - 1, (1 + CONFIDENCE) / 2)
     return quantile * values.std(axis, ddof=1) / np.sqrt(n)
 
 
@@ -60,11 +49,9 @@ def mean(values: Any) -> Interval:
 def bootstrap(statistic: Callable[[np.ndarray], float], samples: Any, seed: int = 0) -> Interval:
     """A statistic of stacked samples (first axis: seeds) with its interval over resampled seeds.
 
-    Percentiles, moved outwards so that the interval of a mean is as wide as Student's: of n values
-    the plain one is narrower by sqrt(1 - 1/n) and by the normal quantile (Hesterberg, What
-    teachers should know about the bootstrap, The American Statistician 69, 2015). Of fewer than
-    ENOUGH values resamples do not reach so far: Student's interval with their standard deviation.
-    A resample without an answer (nan) counts at both ends.
+    Percentiles, moved outwards so that the interval of a mean is as wide as Student's (Hesterberg, The American
+    Statistician 69, 2015); of fewer than ENOUGH values Student's with their standard deviation. A resample without an
+    answer (nan) counts at both ends.
     """
     samples = np.asarray(samples)
     value, n = float(statistic(samples)), len(samples)
@@ -72,7 +59,7 @@ def bootstrap(statistic: Callable[[np.ndarray], float], samples: Any, seed: int 
         return Interval(value, value, value)
     rng = np.random.default_rng(seed)
     found = np.asarray([statistic(samples[rng.integers(0, n, n)]) for _ in range(RESAMPLES)], float)
-    wide = np.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, (1 + LEVEL) / 2)
+    wide = np.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, (1 + CONFIDENCE) / 2)
     if n < ENOUGH and np.all(np.isfinite(found)):
         half = float(wide * found.std())
         return Interval(value, value - half, value + half)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +15,14 @@ import typer
 
 from bilevelax._version import __version__
 from bilevelax.cli._terminal import complain
-from bilevelax.discovery import first_line
 
 ABOUT = "Contextual stochastic bilevel optimization."
 START = (  # three users, and where each begins
     (
         "Bilevel optimization: your f, g and two samplers",
         ("demo", "two estimators on a problem with a known solution, in a minute"),
-        ("run quadratic", "minimise an application; `bilevelax list` names them all"),
+        ("solve personalized_fl", "a certified answer without settings; `bilevelax list` names more"),
+        ("run quadratic", "the same by an estimator and an optimizer of your choice"),
         ("check module:attribute", "is your own problem right, and its gradient?"),
         ("report runs", "one page that compares what was run"),
     ),
@@ -41,23 +44,35 @@ START = (  # three users, and where each begins
 app = typer.Typer(help=ABOUT, pretty_exceptions_enable=False, add_completion=False)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"bilevelax {__version__}")
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: what it stands on, and the cache of compiled programs.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Contextual stochastic bilevel optimization. Without a command: where to start."""
+    if version:
+        typer.echo("\n".join(facts()) if verbose else f"bilevelax {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(welcome())
+
+
+def facts() -> list[str]:
+    """What a report of a mistake should begin with."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from bilevelax.base import cache
+
+    lines = [f"bilevelax {__version__}", f"Python {platform.python_version()}, {platform.platform()}"]
+    for package in ("jax", "jaxlib", "numpy", "optax", "equinox", "scikit-learn", "orbax-checkpoint"):
+        with contextlib.suppress(PackageNotFoundError):
+            lines.append(f"{package} {version(package)}")
+    return [*lines, f"Cache of compiled programs: {cache.state()}"]
 
 
 def welcome() -> str:
@@ -73,21 +88,31 @@ def welcome() -> str:
 def find_commands() -> dict[str, tuple[str, str]]:
     """{name: (module, help)} of the files whose first line reads ``bilevelax NAME ...``: help."""
     found = {}
-    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
-        line = re.match(r"``bilevelax (\w+)[^`]*``: (.+)", first_line(path))
-        if line:
-            found[line[1]] = (path.stem, line[2][0].upper() + line[2][1:])
-    return found
+    for package, folder in folders():
+        for path in sorted(folder.glob("[a-z]*.py")):
+            with path.open(encoding="utf-8") as file:
+                line = re.match(r'"{3}``bilevelax (\w+)[^`]*``: ([^"\n]+)', file.readline())
+            if line:
+                found[line[1]] = (f"{package}.{path.stem}", line[2][0].upper() + line[2][1:])
+    return dict(sorted(found.items()))
+
+
+def folders() -> Iterator[tuple[str, Path]]:
+    """Where commands lie: here, and in the study of the paper, which is a package of its own."""
+    yield __name__, Path(__file__).parent
+    study = importlib.util.find_spec("bilevelax_paper")
+    if study is not None:
+        yield from ((study.name, Path(place)) for place in study.submodule_search_locations or ())
 
 
 def load(name: str) -> Any:
     """The command of a module: its ``app``, or the function that has the module's name."""
-    stem, _ = COMMANDS[name]
-    module = importlib.import_module(f"bilevelax.cli.{stem}")
+    path, _ = COMMANDS[name]
+    module = importlib.import_module(path)
     made = getattr(module, "app", None)
     if made is None:
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        made.command(name)(getattr(module, stem))
+        made.command(name)(getattr(module, name if hasattr(module, name) else path.rpartition(".")[2]))
     return typer.main.get_command(made)
 
 

@@ -11,12 +11,12 @@ from jax.sharding import Mesh
 
 from bilevelax import applications, estimators
 from bilevelax.applications import Application
-from bilevelax.cli.settings import call
-from bilevelax.devices import local_mesh
-from bilevelax.estimate import Estimator
-from bilevelax.inverse import neumann
-from bilevelax.minibatch import minibatch
-from bilevelax.schedules import sqrt_then_linear
+from bilevelax.cli.settings import call, parse
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.inverse import neumann
+from bilevelax.core.minibatch import minibatch
+from bilevelax.run.devices import local_mesh
+from bilevelax.run.schedules import sqrt_then_linear
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 
@@ -39,8 +39,12 @@ def build_estimator(
     return estimator if contexts == 1 else minibatch(estimator, contexts, contexts=how)
 
 
-def chosen_by_measurement(K: int | None, N: int | None, contexts: int, settings: list[str], spread: bool) -> str:
-    """``"auto"`` for `minimize`, which takes no settings of an estimator."""
+def estimator_or_auto(
+    name: str, K: int | None, N: int | None, contexts: int, settings: list[str], spread: bool
+) -> Estimator | str:
+    """The named estimator, or ``"auto"`` for `minimize`, which takes no settings of one."""
+    if name != "auto":
+        return build_estimator(name, K, N, contexts, parse(settings), spread)
     given = {"--K": K is not None, "--N": N is not None, "--contexts": contexts != 1, "--est": settings}
     wrong = [name for name, is_given in {**given, "--spread": spread}.items() if is_given]
     if wrong:

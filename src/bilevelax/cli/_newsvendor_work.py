@@ -6,9 +6,12 @@ import dataclasses
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+from bilevelax.cli._terminal import keep_programs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
 JUDGED = 20_000  # rows of a file that `evaluate` looks at, evenly spaced
@@ -24,7 +27,7 @@ class Past(NamedTuple):
     notes: list[str]
 
 
-class Judged(NamedTuple):
+class JudgedModel(NamedTuple):
     """A rule and the baselines on later days."""
 
     comparison: Any
@@ -36,9 +39,11 @@ class Judged(NamedTuple):
 
 def read_past(file: Path, target: str, date: str | None) -> Past:
     """Rows with known demand, in the order of time where there is a date."""
-    from bilevelax.sklearn import tables
-    from bilevelax.sklearn.csv_files import read_table
-    from bilevelax.sklearn.dates import dates_of
+    import numpy as np
+
+    from bilevelax.tables import schema as tables
+    from bilevelax.tables.csv_files import read_table
+    from bilevelax.tables.dates import dates_of
 
     whole = read_table(file)
     targets = tables.named(target, whole.columns)
@@ -55,21 +60,24 @@ def read_past(file: Path, target: str, date: str | None) -> Past:
 
 def subsample_note(rows: int) -> list[str]:
     """What a large file is cut down to."""
-    from bilevelax.sklearn import _weights, newsvendor
+    from bilevelax.applications.newsvendor import weights
+    from bilevelax.sklearn import newsvendor
 
-    if rows <= _weights.FOREST_ROWS:
+    if rows <= weights.FOREST_ROWS:
         return []
-    contexts = min(rows, newsvendor.CONTEXTS)
-    return [f"The forest sees {_weights.FOREST_ROWS} of the {rows} rows, the policy {contexts}; chosen at random."]
+    contexts = min(rows, newsvendor.MOST_ROWS)
+    return [f"The forest sees {weights.FOREST_ROWS} of the {rows} rows, the policy {contexts}; chosen at random."]
 
 
 def learn(past: Past, perturb: str | None, **settings: Any) -> tuple[Any, list[str], list[str]]:
     """(fitted model, the columns that may move, warnings)."""
     from bilevelax.sklearn import RobustNewsvendor
-    from bilevelax.sklearn.tables import named
+    from bilevelax.tables.schema import named
 
+    keep_programs()
     movable = past.schema.movable(None if perturb is None else named(perturb, past.schema.columns))
-    numbers = [list(past.X).index(name) for name in movable]
+    places = {name: j for j, name in enumerate(past.X)}
+    numbers = [places[name] for name in movable]
     model = RobustNewsvendor(perturb=numbers or "none", verbose=sys.stderr.isatty(), **settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -89,8 +97,9 @@ def save(model: Any, past: Past, out: Path) -> None:
 def load(folder: Path) -> tuple[Any, Any]:
     """(model, schema)"""
     from bilevelax.sklearn.persist import load_newsvendor
-    from bilevelax.sklearn.tables import Schema
+    from bilevelax.tables.schema import Schema
 
+    keep_programs()
     model, record = load_newsvendor(folder)
     if "schema" not in record:
         raise ValueError(
@@ -99,14 +108,16 @@ def load(folder: Path) -> tuple[Any, Any]:
     return model, Schema(**record["schema"])
 
 
-def judge(model: Path, file: Path) -> Judged:
+def judge(model: Path, file: Path) -> JudgedModel:
     """Costs on the days of a file, against baselines fitted on the rows that the model keeps."""
-    from bilevelax.datasets.files import read_arrays
-    from bilevelax.progress import Progress
+    import numpy as np
+
+    from bilevelax.run.records.progress import Progress
     from bilevelax.sklearn import baselines
     from bilevelax.sklearn.compare import Outcome, tabulate
-    from bilevelax.sklearn.csv_files import read_table
-    from bilevelax.sklearn.tables import targets_of
+    from bilevelax.sklearn.persist import kept_rows
+    from bilevelax.tables.csv_files import read_table
+    from bilevelax.tables.schema import targets_of
 
     rule, schema = load(model)
     table, y, notes = targets_of(read_table(file), schema.targets, file)
@@ -115,17 +126,17 @@ def judge(model: Path, file: Path) -> Judged:
         some = np.linspace(0, len(table) - 1, JUDGED).astype(int)
         table, y = table.iloc[some].reset_index(drop=True), y[some]
     X, found = schema.encode(table, file)
-    arrays = read_arrays(model / "arrays.npz", ("X", "y"))
-    if len(arrays["X"]) == KEPT:
+    kept = kept_rows(model, rule)
+    if len(kept[0]) == KEPT:
         notes.append(f"baselines were fitted on the last {KEPT} of the model's rows")
     outcomes = {"robust": Outcome.of(rule, X, y)}
     others = baselines(rule.holding_cost, rule.backlog_cost, random_state=0)
     with Progress(len(others), label="baselines") as bar:
         for done, (name, baseline) in enumerate(others.items()):
             bar.stage(done, name)
-            outcomes[name] = Outcome.of(baseline.fit(arrays["X"], arrays["y"]), X.to_numpy(float), y)
+            outcomes[name] = Outcome.of(baseline.fit(*kept), X.to_numpy(float), y)
         bar.update(len(others), {})
-    return Judged(tabulate(outcomes, outcomes["quantile"], "robust"), rule, schema, len(X), [*notes, *found])
+    return JudgedModel(tabulate(outcomes, outcomes["quantile"], "robust"), rule, schema, len(X), [*notes, *found])
 
 
 def require_drawable(out: Path) -> None:
@@ -134,7 +145,7 @@ def require_drawable(out: Path) -> None:
         raise ValueError(f"`--out` must end in .html, .png, .svg or .pdf. Got {str(out)!r}.")
 
 
-def draw(judged: Judged, file: Path, out: Path) -> Path:
+def draw(judged: JudgedModel, file: Path, out: Path) -> Path:
     """Write the evaluation: a page where ``out`` ends in .html, else a picture."""
     from bilevelax.sklearn.plots import plot_comparison
 
@@ -157,22 +168,24 @@ COLUMNS = {
 SHARES = ("service_level", "fill_rate", "prescriptiveness")
 
 
-def page(judged: Judged, file: Path) -> str:
+def page(judged: JudgedModel, file: Path) -> str:
     """The evaluation as one HTML file."""
+    from bilevelax.report.page_tables import PageCell, PageLine, PageTable
     from bilevelax.report.sheet import Section, inline, sheet
-    from bilevelax.report.tables import Cell, Line, Table
     from bilevelax.sklearn.plots import drawings
 
     rule, table = judged.rule, judged.comparison.table
 
-    def cell(row: Any, column: str) -> Cell:
+    def cell(row: Any, column: str) -> PageCell:
         value = float(row[column])
         text = f"{value:.1%}" if column in SHARES else f"{value:.4g}"
         note = f"{row['low']:.3g} to {row['high']:.3g}" if column == "difference" else ""
-        return Cell(text, numeric=True, note=note)
+        return PageCell(text, numeric=True, note=note)
 
-    lines = [Line([Cell(str(name)), *(cell(row, column) for column in COLUMNS)]) for name, row in table.iterrows()]
-    costs = Table("Costs on these days", ["newsvendor", *COLUMNS.values()], lines)
+    lines = [
+        PageLine([PageCell(str(name)), *(cell(row, column) for column in COLUMNS)]) for name, row in table.iterrows()
+    ]
+    costs = PageTable("Costs on these days", ["newsvendor", *COLUMNS.values()], lines)
     svg = drawings(judged.comparison)
     settings = {"holding cost": rule.holding_cost, "backlog cost": rule.backlog_cost, "penalty": rule.penalty_}
     facts = [f"{name}: {value:g}" for name, value in settings.items()]

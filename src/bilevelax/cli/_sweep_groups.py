@@ -12,25 +12,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilevelax.cli._build import OPTIMIZERS, build_application, build_estimator
-from bilevelax.cli.sweep_config import Group
-from bilevelax.history import Row
-from bilevelax.plots import curves
-from bilevelax.progress import Progress
-from bilevelax.sweep import Cell, Sweep, bounds, run_cells
+from bilevelax.cli._builders import OPTIMIZERS, build_application, build_estimator
+from bilevelax.cli._terminal import keep_programs
+from bilevelax.cli.sweep_config import SweepGroup
+from bilevelax.report.curves import curves
+from bilevelax.run.records.history import Row
+from bilevelax.run.records.progress import Progress
+from bilevelax.run.sweep import Setting, Sweep, bounds, run_cells
 
 
 class Done(NamedTuple):
     """A group's cells when all of them have ended."""
 
     name: str
-    cells: list[Cell]
+    cells: list[Setting]
     history: list[Row]
     given_up: dict[str, str]
     seconds: float
 
 
-def run_in_turn(todo: list[Group], folder: Path, metric: str) -> list[Done]:
+def run_in_turn(todo: list[SweepGroup], folder: Path, metric: str) -> list[Done]:
     """One group after another: later ones are compared with what earlier ones reached."""
     done: list[Done] = []
     for number, group in enumerate(todo, 1):
@@ -39,7 +40,7 @@ def run_in_turn(todo: list[Group], folder: Path, metric: str) -> list[Done]:
     return done
 
 
-def run_side_by_side(todo: list[Group], folder: Path, processes: int) -> list[Done]:
+def run_side_by_side(todo: list[SweepGroup], folder: Path, processes: int) -> list[Done]:
     """Each group in a process of its own, which stays silent."""
     context, done = multiprocessing.get_context("spawn"), []
     work = partial(run_group, folder=folder, rivals={}, progress=False)
@@ -51,8 +52,9 @@ def run_side_by_side(todo: list[Group], folder: Path, processes: int) -> list[Do
 
 
 def run_group(
-    group: Group, folder: Path, rivals: dict[int, float], label: str = "sweep", progress: bool | None = None
+    group: SweepGroup, folder: Path, rivals: dict[int, float], label: str = "sweep", progress: bool | None = None
 ) -> Done:
+    keep_programs()  # here, for it may be a process of its own
     s = group.settings
     part = lambda prefix: {name.removeprefix(prefix): v for name, v in s.items() if name.startswith(prefix)}
     if s["optimizer"] not in OPTIMIZERS:

@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from bilevelax.signals import Terminated
+from bilevelax.run.records.signals import Terminated
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def say(text: str) -> None:
@@ -33,6 +35,18 @@ def busy(text: str) -> Iterator[None]:
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         shown.add_task(text, total=None)
         yield
+
+
+def keep_programs() -> None:
+    """Load what earlier commands compiled, and keep what this one compiles. JAX is imported."""
+    from bilevelax.base.cache import switch_on
+    from bilevelax.base.program_files import Refused
+
+    try:
+        switch_on()
+    except Refused as refused:
+        if refused.news:
+            typer.echo(f"Compiled programs are not kept: {refused}", err=True)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import typer
 
 from bilevelax import applications, estimators
 from bilevelax.applications import Application
-from bilevelax.cli._terminal import busy, print_json
+from bilevelax.cli._terminal import busy, keep_programs, print_json
 
 
 def load(target: str) -> Any:
@@ -29,7 +29,7 @@ def load(target: str) -> Any:
     if not hasattr(found, attribute):
         public = [name for name in vars(found) if not name.startswith("_")]
         raise ValueError(f"Module {module!r} has no {attribute!r}. It has: {', '.join(public) or 'nothing'}.")
-    from bilevelax.estimate import Estimator
+    from bilevelax.core.estimate import Estimator
 
     value = getattr(found, attribute)
     if not callable(value) or isinstance(value, Application | Estimator):
@@ -70,6 +70,7 @@ def check(
     from bilevelax import check as diagnose
     from bilevelax.testing import check_estimator
 
+    keep_programs()
     value, key = load(target), random.key(seed)
     if type(value) is tuple and len(value) == 2 and isinstance(value[0], Problem):
         value = Application(*value, lambda x: {})

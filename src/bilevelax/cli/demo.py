@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from bilevelax.cli._terminal import print_json, say
+from bilevelax.base.text_table import Table, show
+from bilevelax.cli._terminal import keep_programs, print_json, say
 
 if TYPE_CHECKING:
-    from bilevelax.result import Result
+    from bilevelax.run.records.result import Result
 
 K = 8
-CONTEXTS = {"RT-MLMC": 32, "DL-SGD": 8}  # per step: what each can afford
+CONTEXTS_A_STEP = {"RT-MLMC": 32, "DL-SGD": 8}  # per step: what each can afford
 
 
 def demo(
@@ -31,7 +30,7 @@ def demo(
         f"DL-SGD: 2^{K + 1} - 2 = {2 ** (K + 1) - 2} follower steps for each context.\n"
         f"RT-MLMC: a random number of them, {mean_steps:.0f} on average; the same mean gradient.\n"
     )
-    from bilevelax.plots import curves
+    from bilevelax.report.curves import curves
 
     out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be had fails now, not after the runs
     results = compare(T, seed, out)
@@ -50,9 +49,8 @@ def demo(
         last = {name: {**result.history[-1], "folder": str(out / name.lower())} for name, result in results.items()}
         print_json({"plot": str(path), "methods": last})
         return
-    console = Console()
-    console.print(comparison(results))
-    console.print(f"Plot: {path}. To look closer: bilevelax report {out}", highlight=False, soft_wrap=True)
+    show(comparison(results))
+    typer.echo(f"Plot: {path}. To look closer: bilevelax report {out}")
 
 
 def compare(T: int, seed: int, out: Path) -> dict[str, Result]:
@@ -63,13 +61,14 @@ def compare(T: int, seed: int, out: Path) -> dict[str, Result]:
     from bilevelax import dl_sgd, minibatch, minimize, rt_mlmc
     from bilevelax.applications import quadratic
 
+    keep_programs()
     app = quadratic.make()
     results = {}
     for name, estimator in {"RT-MLMC": rt_mlmc(K), "DL-SGD": dl_sgd(K)}.items():
         say(f"{name}: compiling, then {T} steps")
         results[name] = minimize(
             app.problem,
-            minibatch(estimator, CONTEXTS[name]),
+            minibatch(estimator, CONTEXTS_A_STEP[name]),
             optax.adam(optax.cosine_decay_schedule(2e-2, T)),
             app.x1,
             key=jax.random.key(seed),
@@ -77,25 +76,17 @@ def compare(T: int, seed: int, out: Path) -> dict[str, Result]:
             every=50,
             metrics=app.metrics,
         )
-        results[name].manifest["config"] = {"method": name, "K": K, "contexts": CONTEXTS[name], "seed": seed}
+        results[name].manifest["config"] = {"method": name, "K": K, "contexts": CONTEXTS_A_STEP[name], "seed": seed}
         results[name].save(out / name.lower())
     return results
 
 
 def comparison(results: dict[str, Result]) -> Table:
     """Cost, time and accuracy, one row a method."""
-    table = Table(title="Distance to the known optimum", title_justify="left")
-    for column in ("method", "contexts", "distance", "F - F*", "follower gradients", "seconds", "compiled in"):
-        table.add_column(column, justify="left" if column == "method" else "right")
+    columns = ("method", "contexts", "distance", "F - F*", "follower gradients", "seconds", "compiled in")
+    rows = []
     for name, result in results.items():
         last, cost = result.history[-1], result.cost
-        table.add_row(
-            name,
-            f"{cost.xi:,}",
-            f"{last['distance']:.4f}",
-            f"{last['F_gap']:.2e}",
-            f"{cost.grad_g:,}",
-            f"{result.seconds:.2f}",
-            f"{result.compile_seconds:.1f}",
-        )
-    return table
+        reached = f"{cost.xi:,}", f"{last['distance']:.4f}", f"{last['F_gap']:.2e}"
+        rows.append((name, *reached, f"{cost.grad_g:,}", f"{result.seconds:.2f}", f"{result.compile_seconds:.1f}"))
+    return Table("Distance to the known optimum", columns, rows)

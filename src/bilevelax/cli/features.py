@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bilevelax.cli._terminal import print_json, say
+from bilevelax.cli._terminal import AsJson, print_json, say
 
 
 def features(
@@ -18,7 +18,7 @@ def features(
     seed: Annotated[int | None, typer.Option(help="Of that split; without it the last images are held out.")] = None,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 64,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Extract 512-dimensional features from a folder of class folders of images (needs bilevelax[features])."""
     from bilevelax.datasets.extract import extract_features

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from bilevelax import applications, estimators
+from bilevelax.base.text_table import Table, show
 from bilevelax.cli._terminal import print_json
 
 
@@ -20,8 +21,11 @@ def listing(as_json: Annotated[bool, typer.Option("--json", help="Print names an
         print_json(parts)
         return
     for kind, lines in parts.items():
-        table = Table(title=kind.capitalize(), title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for name, line in lines.items():
-            table.add_row(f"[bold]{name}[/bold]", line)
-        Console().print(table, "")
-    Console().print("Try: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000", highlight=False)
+        table = Table(kind.capitalize(), ("", ""), list(lines.items()))
+        show(table, partial(_bold_names, lines))
+        typer.echo()
+    typer.echo("Try: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000")
+
+
+def _bold_names(names: Container[str], cell: str) -> str:
+    return "bold" if cell in names else ""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from bilevelax.cli import _shop
-from bilevelax.cli._terminal import busy, print_json
+from bilevelax.base.text_table import Table, show
+from bilevelax.cli import _newsvendor_work
+from bilevelax.cli._terminal import AsJson, busy, print_json
 from bilevelax.cli._terminal import say as tell
 
 app = typer.Typer(
@@ -22,23 +21,18 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-def console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
 
 
 def say(*lines: str) -> None:
     """Results, as they are: what looks like markup or a control code in a column's name stays text."""
-    from bilevelax.sklearn.tables import printable
+    from bilevelax.tables.schema import printable
 
     for line in lines:
-        console().print(printable(line), markup=False)
+        typer.echo(printable(line))
 
 
 def cost_option(name: str, value: float) -> float:
-    if not (np.isfinite(value) and value > 0):
+    if not (math.isfinite(value) and value > 0):
         raise ValueError(f"`--{name}` must be a positive number. Got {value:g}.")
     return value
 
@@ -54,7 +48,7 @@ def penalty_option(word: str) -> Any:
 
 def number(value: float) -> Any:
     """For JSON, which knows no infinity."""
-    return float(value) if np.isfinite(value) else str(float(value))
+    return float(value) if math.isfinite(value) else str(float(value))
 
 
 @app.command()
@@ -89,15 +83,15 @@ def fit(
         "random_state": seed,
     }
     with busy(f"Reading {file}"):
-        past = _shop.read_past(file, target, date)
-    told = [*past.notes, *_shop.subsample_note(len(past.X))]
+        past = _newsvendor_work.read_past(file, target, date)
+    told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
         say(head, *past.schema.report(), *told)
     out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before the work
     tell(f"Learning from {len(past.X)} rows: a forest, then {max_iter} steps for each penalty")
-    model, movable, warned = _shop.learn(past, perturb, **settings)
-    _shop.save(model, past, out)
+    model, movable, warned = _newsvendor_work.learn(past, perturb, **settings)
+    _newsvendor_work.save(model, past, out)
     if as_json:
         path = [{"penalty": number(value), "validation_cost": cost} for value, cost in model.path_.items()]
         columns = {"features": list(past.X), "columns": past.schema.columns, "ignored": past.schema.ignored}
@@ -124,9 +118,9 @@ def order(
 
     Example: bilevelax newsvendor order model/ tomorrow.csv --out orders.csv
     """
-    from bilevelax.sklearn.csv_files import read_table, write_with
+    from bilevelax.tables.csv_files import read_table, write_with
 
-    rule, schema = _shop.load(model)
+    rule, schema = _newsvendor_work.load(model)
     with busy(f"Reading {file}"):
         table = read_table(file)
         if not len(table):
@@ -134,9 +128,8 @@ def order(
         X, notes = schema.encode(table, file)
     names = ["order"] if len(schema.targets) == 1 else [f"order_{name}" for name in schema.targets]
     with busy(f"Writing {len(table)} orders to {out}"):
-        orders = np.asarray(rule.predict(X)).reshape(len(X), -1)
-        replaced = write_with(file, dict(zip(names, orders.T, strict=True)), out)
-    notes += [f"column {name} of {file} was replaced" for name in replaced]
+        orders = rule.predict(X).reshape(len(X), -1)
+        notes += write_with(file, dict(zip(names, orders.T, strict=True)), out)
     if as_json:
         print_json({"orders": str(out), "rows": len(table), "columns": names, "notes": notes})
     else:
@@ -159,17 +152,17 @@ def evaluate(
     """
     files = out or [Path("evaluation.html")]
     for path in files:
-        _shop.require_drawable(path)
+        _newsvendor_work.require_drawable(path)
     tell(f"Fitting baselines and ordering for the days of {file}")
-    judged = _shop.judge(model, file)
-    written = [str(_shop.draw(judged, file, path)) for path in files]
+    judged = _newsvendor_work.judge(model, file)
+    written = [str(_newsvendor_work.draw(judged, file, path)) for path in files]
     table = judged.comparison.table
     if as_json:
         rows = [{"newsvendor": str(name), **{k: number(v) for k, v in row.items()}} for name, row in table.iterrows()]
         print_json({"rows": judged.rows, "table": rows, "files": written, "notes": judged.notes})
         return
     say(*judged.notes)
-    console().print(shown(table))
+    show(shown(table))
     say("relative: cost / mean demand; service: share of orders that cover demand; filled: share of demand met;")
     say("worst: mean of the dearest tenth; diff: to the first row, with its 95 % paired bootstrap interval.")
     say(*(f"{'Report' if path.endswith('.html') else 'Plot'}: {path}" for path in written))
@@ -187,14 +180,11 @@ HEADS = {  # columns of the table in a terminal
 
 def shown(table: Any) -> Table:
     """The comparison as a table for a terminal of 80 columns."""
-    made = Table(title="Costs on the test rows", title_justify="left", box=None, padding=(0, 1))
-    made.add_column("", no_wrap=True)
-    for head in (*HEADS.values(), "95 %"):
-        made.add_column(head, justify="right", no_wrap=True)
-    for name, row in table.iterrows():
-        cells = [f"{row[column]:.3g}" for column in HEADS]
-        made.add_row(str(name), *cells, f"{row['low']:.3g}..{row['high']:.3g}")
-    return made
+    rows = [
+        (str(name), *(f"{row[column]:.3g}" for column in HEADS), f"{row['low']:.3g}..{row['high']:.3g}")
+        for name, row in table.iterrows()
+    ]
+    return Table("Costs on the test rows", ("", *HEADS.values(), "95 %"), rows)
 
 
 @app.command()

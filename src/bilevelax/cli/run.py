@@ -3,54 +3,66 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from bilevelax.cli._terminal import print_json, say, told_when_stopped
+from bilevelax.base import text_table
+from bilevelax.base.text_table import Table, number
+from bilevelax.cli import solve as solving
+from bilevelax.cli._terminal import AsJson, keep_programs, print_json, say, told_when_stopped
 from bilevelax.cli.settings import parse
 
 if TYPE_CHECKING:
-    from bilevelax.result import Result
+    from bilevelax.run.records.result import Result
+
+
+Name = Annotated[str, typer.Argument(help="An application of `bilevelax list`.")]
+MethodOption = Annotated[str, typer.Option(help="How gradients are estimated; auto chooses by measurement.")]
+Depth = Annotated[int | None, typer.Option("--K", help="Deepest level (rt_mlmc) or number of epochs (dl_sgd).")]
+Terms = Annotated[int | None, typer.Option("--N", help="Terms of the Neumann series; by default from the problem.")]
+Steps = Annotated[int, typer.Option("--T", help="Number of steps.")]
+Contexts = Annotated[int, typer.Option(help="Contexts averaged in each step.")]
+EVENLY = "Of finitely many, take them evenly: each once if --contexts is their number."
+Evenly = Annotated[bool, typer.Option("--spread", help=EVENLY)]
+Optimizer = Annotated[str, typer.Option(help="adam or sgd.")]
+StepSize = Annotated[float, typer.Option(help="Step size; with --t0 its scale.")]
+Schedule = Annotated[int | None, typer.Option(help="Use the paper's schedule: 1/sqrt(t) up to t0, then 1/t.")]
+Seed = Annotated[int, typer.Option(help="Seed of the run.")]
+Every = Annotated[int, typer.Option(help="Steps between two rows of the history.")]
+OfApplication = Annotated[list[str] | None, typer.Option("--app", "-a", help="name=value for the application.")]
+OfEstimator = Annotated[list[str] | None, typer.Option("--est", "-e", help="name=value for the estimator.")]
+Folder = Annotated[Path | None, typer.Option(help="Folder of the records; by default runs/NAME-ESTIMATOR-SEED.")]
+DEVICES = "Devices that share the contexts of a step; on CPU they are made."
+DevicesOption = Annotated[int, typer.Option(min=1, help=DEVICES)]
+DISTRIBUTED = "One of many processes: all devices of a SLURM or Kubernetes job."
+Distributed = Annotated[bool, typer.Option("--distributed", help=DISTRIBUTED)]
+SOLVE = "Without estimator, step size and number of steps: what `bilevelax solve` does."
+Solve = Annotated[bool, typer.Option("--solve", help=SOLVE)]
+Restart = Annotated[bool, typer.Option("--restart", help="Start over; the old run is put aside.")]
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="An application of `bilevelax list`.")],
-    estimator: Annotated[
-        str, typer.Option(help="How gradients are estimated; auto chooses by measurement.")
-    ] = "rt_mlmc",
-    K: Annotated[int | None, typer.Option("--K", help="Deepest level (rt_mlmc) or number of epochs (dl_sgd).")] = None,
-    N: Annotated[
-        int | None, typer.Option("--N", help="Terms of the Neumann series; by default from the problem.")
-    ] = None,
-    T: Annotated[int, typer.Option("--T", help="Number of steps.")] = 2000,
-    contexts: Annotated[int, typer.Option(help="Contexts averaged in each step.")] = 1,
-    spread: Annotated[
-        bool,
-        typer.Option("--spread", help="Of finitely many, take them evenly: each once if --contexts is their number."),
-    ] = False,
-    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
-    step: Annotated[float, typer.Option(help="Step size; with --t0 its scale.")] = 1e-2,
-    t0: Annotated[int | None, typer.Option(help="Use the paper's schedule: 1/sqrt(t) up to t0, then 1/t.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
-    every: Annotated[int, typer.Option(help="Steps between two rows of the history.")] = 100,
-    app_setting: Annotated[
-        list[str] | None, typer.Option("--app", "-a", help="name=value for the application.")
-    ] = None,
-    est_setting: Annotated[list[str] | None, typer.Option("--est", "-e", help="name=value for the estimator.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the records; by default runs/NAME-ESTIMATOR-SEED.")
-    ] = None,
-    devices: Annotated[
-        int, typer.Option(min=1, help="Devices that share the contexts of a step; on CPU they are made.")
-    ] = 1,
-    distributed: Annotated[
-        bool, typer.Option("--distributed", help="One of many processes: all devices of a SLURM or Kubernetes job.")
-    ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Start over; the old run is put aside.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    name: Name,
+    estimator: MethodOption = "rt_mlmc",
+    K: Depth = None,
+    N: Terms = None,
+    T: Steps = 2000,
+    contexts: Contexts = 1,
+    spread: Evenly = False,
+    optimizer: Optimizer = "adam",
+    step: StepSize = 1e-2,
+    t0: Schedule = None,
+    seed: Seed = 0,
+    every: Every = 100,
+    app_setting: OfApplication = None,
+    est_setting: OfEstimator = None,
+    out: Folder = None,
+    devices: DevicesOption = 1,
+    distributed: Distributed = False,
+    restart: Restart = False,
+    solve: Solve = False,
+    as_json: AsJson = False,
 ) -> None:
     """Minimise an application and save history, arrays and manifest.
 
@@ -58,74 +70,53 @@ def run(
 
     Example: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000 -a d_x=10
     """
+    if solve:
+        solving.solve(name, seed=seed, app_setting=app_setting, out=out, restart=restart, as_json=as_json)
+        return
     config = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
     del config["as_json"]
     import jax
 
-    from bilevelax.checkpoint import Checkpoint
-    from bilevelax.cli._build import (
-        build_application,
-        build_estimator,
-        build_optimizer,
-        chosen_by_measurement,
-        mesh_of,
-    )
-    from bilevelax.outer import minimize
+    from bilevelax.cli import _builders
+    from bilevelax.run.minimize import minimize
+    from bilevelax.run.records.checkpoint import Checkpoint
 
-    mesh = mesh_of(devices, distributed)  # before JAX counts its devices
+    mesh = _builders.mesh_of(devices, distributed)  # before JAX counts its devices
+    keep_programs()
     say(f"Building {name}, then {T} steps with {estimator}")
-    made = build_application(name, parse(app_setting or []))
-    how = (
-        chosen_by_measurement(K, N, contexts, est_setting or [], spread)
-        if estimator == "auto"
-        else build_estimator(estimator, K, N, contexts, parse(est_setting or []), spread)
-    )
+    made = _builders.build_application(name, parse(app_setting or []))
+    how = _builders.estimator_or_auto(estimator, K, N, contexts, est_setting or [], spread)
+    rule = _builders.build_optimizer(optimizer, step, t0)
     folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
+    resume = "restart" if restart else "auto"
+    saved: dict[str, Any] = {"metrics": made.metrics, "checkpoint": Checkpoint(folder), "resume": resume, "mesh": mesh}
     with told_when_stopped():
-        result = minimize(
-            made.problem,
-            how,
-            build_optimizer(optimizer, step, t0),
-            made.x1,
-            key=jax.random.key(seed),
-            T=T,
-            every=every,
-            metrics=made.metrics,
-            checkpoint=Checkpoint(folder),
-            resume="restart" if restart else "auto",
-            mesh=mesh,
-        )
+        result = minimize(made.problem, how, rule, made.x1, key=jax.random.key(seed), T=T, every=every, **saved)
     if jax.process_index() > 0:
         return  # the first process writes and speaks
     result.manifest["config"] = config
     result.save(folder)
+    tell(f"{name} by", estimator, result, folder, as_json)
+
+
+def tell(title: str, estimator: str, result: Result, folder: Path, as_json: bool) -> None:
+    """Where the run ended and where it is saved."""
     if as_json:
         totals = {"cost": result.cost.asdict(), "compile_seconds": result.compile_seconds}
         print_json({"folder": str(folder), "first": result.history[0], "last": result.history[-1], **totals})
         return
     if resumed := result.manifest.get("resumed_at"):
-        Console().print(f"Went on from t = {resumed[-1]}, saved by an earlier run.", highlight=False)
+        typer.echo(f"Went on from t = {resumed[-1]}, saved by an earlier run.")
     tuning = result.manifest.get("tuning")
-    show(f"{name} by {tuning['choice'] if tuning else estimator}", result)
-    Console().print(f"Saved in {folder}. To see it: bilevelax report {folder}", highlight=False, soft_wrap=True)
+    show(f"{title} {tuning['choice'] if tuning else estimator}", result)
+    typer.echo(f"Saved in {folder}. To see it: bilevelax report {folder}")
 
 
 def show(title: str, result: Result) -> None:
     """First and last row of the history, side by side."""
-    from bilevelax.history import is_level_count
+    from bilevelax.run.records.history import is_level_count
 
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    table.add_column("first", justify="right")
-    table.add_column("last", justify="right")
-    first, last = result.history[0], result.history[-1]
-    for name in (name for name in last if not is_level_count(name)):
-        table.add_row(name, _number(first.get(name)), _number(last[name]))
-    table.add_row("compile_seconds", "", _number(result.compile_seconds))
-    Console().print(table)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,d}" if isinstance(value, int) else f"{value:.4g}"
+    first, last = result.history[0], result.history[-1] | {"compile_seconds": result.compile_seconds}
+    names = [name for name in last if not is_level_count(name)]
+    rows = [(name, number(first.get(name), 4), number(last[name], 4)) for name in names]
+    text_table.show(Table(title, ("", "first", "last"), rows))

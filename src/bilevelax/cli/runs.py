@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from bilevelax.base.text_table import Table, show
 from bilevelax.cli._terminal import print_json
 
-COLOURS = {"running": "green", "finished": "blue", "failed": "red", "killed": "yellow", "interrupted": "yellow"}
+if TYPE_CHECKING:
+    from bilevelax.run.records.run_folder import Status
+
+STATE_COLOURS = {"running": "green", "finished": "blue", "failed": "red", "killed": "yellow", "interrupted": "yellow"}
 
 
 def runs(
@@ -24,7 +25,7 @@ def runs(
 
     A run that was killed or interrupted goes on when its command is given again.
     """
-    from bilevelax.run_folder import runs_in
+    from bilevelax.run.records.run_folder import runs_in
 
     found = runs_in(folder)
     if not found:
@@ -32,18 +33,19 @@ def runs(
     if as_json:
         print_json([{**each._asdict(), "folder": str(each.folder)} for each in found])
         return
-    table = Table(title=f"Runs in {folder}", title_justify="left")
-    for column in ("run", "state", "step", "of", "spent", "left"):
-        table.add_column(column, justify="left" if column in ("run", "state") else "right", overflow="fold")
-    for each in found:
-        state = f"[{COLOURS.get(each.state, 'white')}]{each.state}[/]"
-        left = "" if each.left is None else duration(each.left)
-        name = escape(str(each.folder.relative_to(folder)))
-        table.add_row(name, state, f"{each.t:,}", f"{each.T:,}", duration(each.seconds), left)
-    Console().print(table)
-    for each in found:
+    names = [str(each.folder.relative_to(folder)) for each in found]
+    rows = [(name, each.state, *times(each)) for name, each in zip(names, found, strict=True)]
+    table = Table(f"Runs in {folder}", ("run", "state", "step", "of", "spent", "left"), rows)
+    show(table, lambda cell: STATE_COLOURS.get(cell, ""))
+    for name, each in zip(names, found, strict=True):
         if each.state == "failed":
-            Console().print(f"{each.folder.relative_to(folder)}: {each.message}", highlight=False, markup=False)
+            typer.echo(f"{name}: {each.message}")
+
+
+def times(each: Status) -> tuple[str, ...]:
+    """Steps done and asked for, time spent and left."""
+    left = "" if each.left is None else duration(each.left)
+    return f"{each.t:,}", f"{each.T:,}", duration(each.seconds), left
 
 
 def duration(seconds: float) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from bilevelax.base import text_table
+from bilevelax.base.text_table import Table, number
 from bilevelax.cli._terminal import print_json, say, told_when_stopped
 
 
@@ -23,7 +23,7 @@ def sweep(
     Cells that diverge, or are surely worse than others, are given up early. The same command goes on
     where it was stopped.
     """
-    from bilevelax.cli import _grid
+    from bilevelax.cli import _sweep_groups
     from bilevelax.cli.sweep_config import groups, read
 
     fixed, grid = read(config)
@@ -32,26 +32,21 @@ def sweep(
     say(f"{sum(len(group.cells) for group in todo)} cells in {len(todo)} programs, {fixed['T']} steps each")
     with told_when_stopped():
         if processes == 1:
-            done = _grid.run_in_turn(todo, folder, metric)
+            done = _sweep_groups.run_in_turn(todo, folder, metric)
         else:
-            done = _grid.run_side_by_side(todo, folder, processes)
-    rows = _grid.settings_table(done, metric)
-    cells = _grid.write_cells(done, folder / "cells.csv")
-    path = _grid.plot(done, rows, metric, folder / "sweep.png")
+            done = _sweep_groups.run_side_by_side(todo, folder, processes)
+    rows = _sweep_groups.settings_table(done, metric)
+    cells = _sweep_groups.write_cells(done, folder / "cells.csv")
+    path = _sweep_groups.plot(done, rows, metric, folder / "sweep.png")
     if as_json:
         print_json({"metric": metric, "settings": rows, "cells": str(cells), "plot": str(path)})
         return
     show(rows, metric)
-    Console().print(f"Plot: {path}. Every cell: {cells}", highlight=False, soft_wrap=True)
+    typer.echo(f"Plot: {path}. Every cell: {cells}")
 
 
 def show(rows: list[dict[str, Any]], metric: str) -> None:
-    table = Table(title=f"{metric} at the end, best first", title_justify="left")
-    for column in ("settings", "step", "seeds", metric, "standard error", "state"):
-        table.add_column(column, justify="left" if column in ("settings", "state") else "right", overflow="fold")
-    for row in rows:
-        mean = "" if row["mean"] is None else f"{row['mean']:.4g}"
-        error = "" if row["stderr"] is None else f"{row['stderr']:.2g}"
-        values = (row["settings"], f"{row['step']:g}", str(row["seeds"]), mean, error, row["state"])
-        table.add_row(*values)
-    Console().print(table)
+    columns = ("settings", "step", "seeds", metric, "standard error", "state")
+    shown = lambda row: (f"{row['step']:g}", str(row["seeds"]), number(row["mean"], 4), number(row["stderr"], 2))
+    cells = [(row["settings"], *shown(row), row["state"]) for row in rows]
+    text_table.show(Table(f"{metric} at the end, best first", columns, cells))

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilevelax.sweep import Cell
+from bilevelax.run.sweep import Setting
 
 DEFAULTS = {
     "estimator": "rt_mlmc",
@@ -19,18 +19,18 @@ DEFAULTS = {
     "seed": 0,
 }
 REQUIRED = ("application", "metric")
-KINDS = {str: "a string", int: "a whole number", float: "a number"}
+KIND_NAMES = {str: "a string", int: "a whole number", float: "a number"}
 TABLES = ("app", "est", "grid")
 TOGETHER = ("step", "seed")  # what cells of one program may differ in
 EXAMPLE = 'application = "quadratic", metric = "F_gap", and a table [grid] with step = [0.01, 0.03], seed = [0, 1, 2]'
 
 
-class Group(NamedTuple):
+class SweepGroup(NamedTuple):
     """Cells that share a program, and the settings they share."""
 
     name: str
     settings: dict[str, Any]  # flat; those of the application and the estimator as app.NAME and est.NAME
-    cells: list[Cell]
+    cells: list[Setting]
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -66,7 +66,7 @@ def require_kind(path: Path, name: str, value: Any) -> None:
     if kind is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
-        raise ValueError(f"`{name}` of {path} must be {KINDS[kind]}. Got {value!r}.")
+        raise ValueError(f"`{name}` of {path} must be {KIND_NAMES[kind]}. Got {value!r}.")
     if name in ("T", "every", "contexts") and value < 1:
         raise ValueError(f"`{name}` of {path} must be at least 1. Got {value!r}.")
 
@@ -79,14 +79,14 @@ def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def groups(fixed: dict[str, Any], grid: dict[str, list[Any]]) -> list[Group]:
+def groups(fixed: dict[str, Any], grid: dict[str, list[Any]]) -> list[SweepGroup]:
     """One group for each choice of what shapes or programs depend on."""
     apart = {name: values for name, values in grid.items() if name not in TOGETHER}
     together = [grid.get(name, [fixed[name]]) for name in TOGETHER]
-    cells = [Cell(float(step), int(seed)) for step, seed in itertools.product(*together)]
+    cells = [Setting(float(step), int(seed)) for step, seed in itertools.product(*together)]
     found = []
     for choice in itertools.product(*apart.values()):
         picked = dict(zip(apart, choice, strict=True))
         name = ",".join(f"{key}={value}" for key, value in picked.items()).replace("/", "_") or "all"
-        found.append(Group(name, {**fixed, **picked}, cells))
+        found.append(SweepGroup(name, {**fixed, **picked}, cells))
     return found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import random
 
-from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
+from bilevelax.core.problem import Key, Problem, PyTree, X, Xi, Y
+
+if TYPE_CHECKING:
+    from bilevelax.core.levels import Levels
 
 Count = Any  # an int, or a traced int32
 State = Any
@@ -29,15 +32,19 @@ class Cost:
     cross_g: Count = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return jax.tree.map(lambda a, b: a + b, self, other)
+        return Cost(*(a + b for a, b in zip(self.counts(), other.counts(), strict=True)))
 
     def times(self, n: Count) -> Cost:
         """n times each call."""
-        return jax.tree.map(lambda a: n * a, self)
+        return Cost(*(n * a for a in self.counts()))
 
     def at_points(self, n: Count) -> Cost:
         """The same draws used at n points: n times the derivatives, the samples once."""
         return dataclasses.replace(self.times(n), xi=self.xi, eta=self.eta)
+
+    def counts(self) -> tuple[Count, ...]:
+        """All of them, in the order of the fields."""
+        return tuple(self.asdict().values())
 
     def asdict(self) -> dict[str, Count]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -54,34 +61,27 @@ class Estimate(NamedTuple):
 
 def visit(xi: Xi, y: Y) -> tuple[Xi, Y]:
     """One context and the answer found there, as `Estimate.visits` wants it."""
-    return jax.tree.map(lambda a: jnp.asarray(a)[None], (xi, y))
-
-
-class Levels(NamedTuple):
-    """What `minibatch` needs to stratify a multilevel estimator.
-
-    ``estimate`` draws level k with ``probabilities[k - first]`` by ``draw`` and returns
-    ``at_level(k, key, problem, x)``. ``at_levels(known, rest, keys, problem, x)`` returns the
-    stacked estimates of many keys: of the levels ``known`` at compile time, deepest first, and
-    then of the traced levels ``rest``.
-    """
-
-    first: int
-    probabilities: tuple[float, ...]
-    draw: Callable[[Key], jax.Array]
-    at_level: Callable[[Count, Key, Problem, X], Estimate]
-    at_levels: Callable[[tuple[int, ...], jax.Array, Key, Problem, X], Estimate]
+    stacked: tuple[Xi, Y] = jax.tree.map(lambda a: jnp.asarray(a)[None], (xi, y))
+    return stacked
 
 
 class Estimator(NamedTuple):
-    """``init(problem, x) -> state``; ``estimate(key, problem, x, state) -> (Estimate, state)``."""
+    """``init(problem, x) -> state``; ``estimate(key, problem, x, state) -> (Estimate, state)``.
+
+    The rest is for those who build on it, `minibatch` and the like: ``levels``, what a lane does at a level;
+    ``settings``, hashable, what it was made of, e.g. a `DoubleLoop`, a `Batch` or a `Warm`; ``contexts``, from the key
+    of an estimate to the stacked keys that `Problem.context` will get.
+    """
 
     init: Callable[[Problem, X], State]
     estimate: Callable[[Key, Problem, X, State], tuple[Estimate, State]]
     levels: Levels | None = None
-    settings: Any = None  # what it was built with, hashable; read by diagnostics, never by the loop
-    contexts: Callable[[Key], Key] | None = None  # key of an estimate -> the stacked keys that problem.context will get
-    batch: Any = None  # what `minibatch` was given, for those who spread its estimates over devices
+    settings: Any = None
+    contexts: Callable[[Key], Key] | None = None
+
+    def keeps_state(self, problem: Problem, x: X) -> bool:
+        """Whether something moves from call to call."""
+        return bool(jax.tree.leaves(jax.eval_shape(self.init, problem, x)))
 
 
 def stateless(
@@ -98,6 +98,18 @@ def stateless(
         settings=settings,
         contexts=contexts,
     )
+
+
+def innermost(estimator: Estimator) -> Estimator:
+    """The estimator that others were wrapped around."""
+    inner = getattr(estimator.settings, "estimator", None)
+    return estimator if inner is None else innermost(inner)
+
+
+def lifted(estimator: Estimator, change: Callable[[Estimator], Estimator]) -> Estimator | None:
+    """``change`` applied inside an estimator that remembers, which goes around it again; None where nothing does."""
+    again: Callable[[Estimator], Estimator] | None = getattr(estimator.settings, "again", None)
+    return None if again is None else again(change(estimator.settings.estimator))
 
 
 def first_of_split(n: int) -> Callable[[Key], Key]:

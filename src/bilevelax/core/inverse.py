@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
-from jax import random
-from optax import tree
+from jax import lax, random
 
-from bilevelax import trees
-from bilevelax.errors import require_choice, require_integer, require_positive
-from bilevelax.estimate import Cost
-from bilevelax.lower import for_draws
-from bilevelax.newton import LinearSolver, cg, direct
-from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
+from bilevelax.base.errors import require_choice, require_integer, require_positive
+from bilevelax.core import trees
+from bilevelax.core.estimate import Cost, Count
+from bilevelax.core.lower import kept_draws
+from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
 
 # (key, problem, x, y, xi, r) -> (Lambda_hat r, oracle calls). None for Lambda_hat r means that
 # the implicit term is left out. Equal keys give equal draws at every y.
 InverseHessian = Callable[[Key, Problem, X, Y, Xi, Y], tuple[Any, Cost]]
 
-BLOCK = 32  # samples drawn at once along a product
-TINY = 256  # up to this size of y a block costs more than it saves
-SMALL = 2048  # what is done with a y up to this size is better vectorised; with a larger one, done one by one
+
+class WithDraws(NamedTuple):
+    """An inverse Hessian that draws once for many y: ``apply(draw(key, problem, x, xi), problem, x, y, xi, r)``."""
+
+    draw: Callable[[Key, Problem, X, Xi], Any]
+    apply: Callable[[Any, Problem, X, Y, Xi, Y], tuple[Any, Cost]]
+
+    def __call__(self, key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Any, Cost]:
+        return self.apply(self.draw(key, problem, x, xi), problem, x, y, xi, r)
+
+
+AHEAD = 16  # samples drawn at once along a product
 RELATIVE_BIAS = 0.01  # of the default N, in the direction of curvature mu_g
 
 
@@ -33,7 +41,7 @@ def default_N(mu_g: float, L: float, scale: float = 0.5) -> int:
     return 1 if rate <= 0 else max(1, math.ceil(math.log(RELATIVE_BIAS) / math.log(rate)))
 
 
-def _constants(owner: str, problem: Problem, N: int | None, L: float | None, scale: float) -> tuple[int, float]:
+def series_constants(owner: str, problem: Problem, N: int | None, L: float | None, scale: float) -> tuple[int, float]:
     """(N, step), where step = scale / L is both the step and the factor of the series."""
     L = problem.L_g1 if L is None else L
     if L is None:
@@ -47,7 +55,7 @@ def _constants(owner: str, problem: Problem, N: int | None, L: float | None, sca
     return N, scale / L
 
 
-def _check_neumann(owner: str, N: int | None, L: float | None, scale: float) -> None:
+def check_series(owner: str, N: int | None, L: float | None, scale: float) -> None:
     if N is not None:
         require_integer("N", owner, N, 1)
     require_positive("L", owner, L, optional=True)
@@ -67,63 +75,26 @@ def neumann(N: int | None = None, L: float | None = None, scale: float = 0.5) ->
         scale: 0.5 is eq. (5), 1.0 is Algorithm 4; for step and factor alike (mixing them
             tends to twice the inverse).
     """
-    _check_neumann("neumann", N, L, scale)
+    check_series("neumann", N, L, scale)
 
-    def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
-        terms, h = _constants("neumann", problem, N, L, scale)
+    def draw(key: Key, problem: Problem, x: X, xi: Xi) -> tuple[Any, Callable[[Count], Eta]]:
+        """(n_hat, n -> eta_n): where y is large they are drawn before the product, for all y at once."""
+        terms, _ = series_constants("neumann", problem, N, L, scale)
         key_n, key_eta = random.split(key)
         n_hat = random.randint(key_n, (), 0, terms, jnp.int32)
+        if problem.is_small(x, xi):
+            return n_hat, lambda n: problem.conditional(random.fold_in(key_eta, n), xi)
+        etas = kept_draws(key_eta, problem, xi, n_hat, min(AHEAD, terms), terms)
+        return n_hat, lambda n: jax.tree.map(lambda a: a[n], etas)
 
-        def multiply(eta: Eta, r: Y) -> Y:
-            return trees.add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
-
-        block = 1 if tree.size(r) <= TINY else min(BLOCK, terms)
-        product = for_draws(key_eta, problem, xi, n_hat, block, multiply, r, unroll=1)
+    def apply(draws: Any, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
+        terms, h = series_constants("neumann", problem, N, L, scale)
+        n_hat, eta = draws
+        multiply = lambda n, r: trees.add_scale(r, -h, problem.hess_g(x, y, eta(n), xi, r))
+        product = lax.fori_loop(0, n_hat, multiply, r)
         return trees.scale(terms * h, product), Cost(eta=n_hat, hess_g=n_hat)
 
-    return apply
-
-
-def summed_neumann(N: int | None = None, L: float | None = None, scale: float = 0.5) -> InverseHessian:
-    """The whole series on one path of N - 1 samples: the mean of `neumann`, without its factor N of variance."""
-    _check_neumann("summed_neumann", N, L, scale)
-
-    def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
-        terms, h = _constants("summed_neumann", problem, N, L, scale)
-
-        def multiply(eta: Eta, carry: tuple[Y, Y]) -> tuple[Y, Y]:
-            r, total = carry
-            r = trees.add_scale(r, -h, problem.hess_g(x, y, eta, xi, r))
-            return r, tree.add(total, r)
-
-        _, total = for_draws(key, problem, xi, terms - 1, BLOCK, multiply, (r, r), unroll=1) if terms > 1 else (r, r)
-        return trees.scale(h, total), Cost(eta=terms - 1, hess_g=terms - 1)
-
-    return apply
-
-
-def _on_samples(n: int, linear: LinearSolver) -> InverseHessian:
-    """``linear`` on the mean Hessian of n samples, linearised once for all its products."""
-
-    def apply(key: Key, problem: Problem, x: X, y: Y, xi: Xi, r: Y) -> tuple[Y, Cost]:
-        eta = problem.conditionals(key, xi, n), jnp.full(n, 1 / n)
-        solution, products = linear(problem.weighted().linear_hess_g(x, y, eta, xi), r)
-        return solution, Cost(eta=n, hess_g=n * products)
-
-    return apply
-
-
-def conjugate_gradient(n: int = 32, steps: int = 10) -> InverseHessian:
-    """At most ``steps`` of CG on the mean Hessian of n samples: no L_g1, bias O(1/n), none where g has no noise."""
-    require_integer("n", "conjugate_gradient", n, 1)
-    require_integer("steps", "conjugate_gradient", steps, 1)
-    return _on_samples(n, cg(steps))
-
-
-def dense(n: int = 32) -> InverseHessian:
-    """The mean Hessian of n samples as a matrix, solved directly: for small d_y and for tests."""
-    require_integer("n", "dense", n, 1)
-    return _on_samples(n, direct())
+    return cast(InverseHessian, WithDraws(draw, apply))
 
 
 def none() -> InverseHessian:

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax, random
 from optax import tree
 
-from bilevelax import trees
-from bilevelax.errors import require_integer, require_positive
-from bilevelax.estimate import Cost, Count, State
-from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
+from bilevelax.base.errors import refuse_projection, require_integer, require_positive, require_unconstrained
+from bilevelax.core import trees
+from bilevelax.core.estimate import Cost, Count, State
+from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
 
 BLOCK = 64  # draws made at once inside an epoch: random bits and gathers leave the sequential loop
 
@@ -28,6 +27,15 @@ class Iterates(NamedTuple):
     last: Y  # y_{K+1}^0
     steps: Count
     cost: Cost
+
+
+class Iterating(NamedTuple):
+    """A run of epochs under way."""
+
+    state: State
+    first: Y
+    prev: Y
+    steps: Count
 
 
 class LowerSolver(NamedTuple):
@@ -43,22 +51,48 @@ class LowerSolver(NamedTuple):
     value: Callable[[State], Y] = lambda state: state
     batch: int = 1  # samples per step
     step_constants: Callable[[Problem], tuple[float, float]] | None = None  # (beta0, cap) on a problem, for `check`
+    constrained: bool = False  # whether its values tell the face of an answer that is chosen from a set
 
     def __call__(self, key: Key, problem: Problem, x: X, xi: Xi, K: Count, base_level: int = 1) -> Iterates:
         """Epochs 1..K. K may be traced: one compiled program serves every level."""
+        run = self.begin(key, problem, x, xi, base_level)
+        return self.iterates(self.go_on(run, key, problem, x, xi, base_level, K))
 
-        def epoch(k: Count, carry: tuple[State, Y, Count]) -> tuple[State, Y, Count]:
-            state, _, steps = carry
-            new, taken = self.epoch(key, problem, x, xi, state, k)
-            return new, self.value(state), steps + taken
-
+    def begin(self, key: Key, problem: Problem, x: X, xi: Xi, base_level: int = 1) -> Iterating:
+        """y_1^0, or what ``base_level - 1`` epochs make of it."""
         state = self.init(problem, x, xi)
-        carry = (state, self.value(state), jnp.zeros((), jnp.int32))
-        if base_level > 1:
-            carry = lax.fori_loop(1, base_level, epoch, carry)
-        first = self.value(carry[0])
-        state, prev, steps = lax.fori_loop(base_level, K + 1, epoch, carry)
-        return Iterates(first, prev, self.value(state), steps, self.cost(steps))
+        run = Iterating(state, self.value(state), self.value(state), jnp.zeros((), jnp.int32))
+        run = self.go_on(run, key, problem, x, xi, 1, base_level - 1)
+        return run._replace(first=self.value(run.state))
+
+    def go_on(
+        self,
+        run: Iterating,
+        key: Key,
+        problem: Problem,
+        x: X,
+        xi: Xi,
+        first: Count,
+        last: Count,
+        own: Count | None = None,
+    ) -> Iterating:
+        """Epochs first..last. Of a run that is vectorised with longer ones, only those up to its ``own`` last count:
+        so the length of an epoch is the same for all of them.
+        """
+
+        def epoch(k: Count, run: Iterating) -> Iterating:
+            state, taken = self.epoch(key, problem, x, xi, run.state, k)
+            new = Iterating(state, run.first, self.value(run.state), run.steps + taken)
+            return new if own is None else tree.where(k <= own, new, run)
+
+        if isinstance(first, int) and isinstance(last, int) and last <= first:
+            return epoch(first, run) if first == last else run
+        done: Iterating = lax.fori_loop(first, last + 1, epoch, run)
+        return done
+
+    def iterates(self, run: Iterating) -> Iterates:
+        """What came out."""
+        return Iterates(run.first, run.prev, self.value(run.state), run.steps, self.cost(run.steps))
 
     def cost(self, steps: Count) -> Cost:
         """Oracle calls of that many steps."""
@@ -100,6 +134,18 @@ def for_draws(
     return run_block(0, carry) if static and n == block else lax.fori_loop(0, -(-n // block), run_block, carry)
 
 
+def kept_draws(key: Key, problem: Problem, xi: Xi, n: Count, block: int, most: int) -> Eta:
+    """eta_0, ..., eta_{n-1}, stacked in room for ``most`` of them and drawn block by block; n may be traced."""
+
+    def fill(b: Count, room: Eta) -> Eta:
+        new = problem.conditionals(key, xi, block, start=b * block)
+        return jax.tree.map(lambda a, new: lax.dynamic_update_slice_in_dim(a, new, b * block, 0), room, new)
+
+    blocks, shapes = -(-most // block), jax.eval_shape(lambda: problem.conditionals(key, xi, 1))
+    room = jax.tree.map(lambda s: jnp.zeros((blocks * block, *s.shape[1:]), s.dtype), shapes)
+    return lax.fori_loop(0, -(-n // block), fill, room)
+
+
 def power_of_two(k: Count) -> Count:
     return 1 << k if isinstance(k, int) else jnp.left_shift(jnp.ones((), jnp.int32), k)
 
@@ -126,7 +172,7 @@ def _epochs(
     beta0: float | None,
     cap: float | None,
     batch: int,
-    project: Callable[[Y], Y] | None,
+    project: None,
     block: int,
     restart: bool,
 ) -> LowerSolver:
@@ -135,6 +181,7 @@ def _epochs(
     require_positive("cap", owner, cap, optional=True, infinite=True)
     require_integer("batch", owner, batch, 1)
     require_integer("block", owner, block, 2)
+    refuse_projection(owner, project)
     if block % 2:
         raise ValueError(f"`block` of {owner} must be even. Got {block}.")
 
@@ -150,25 +197,22 @@ def _epochs(
 
         def step(eta: Eta, carry: tuple[Y, Y]) -> tuple[Y, Y]:
             y, mean = carry
-            mean = trees.add_scale(mean, weight, y)  # y_k^0 .. y_k^{2^k-1}: the start is in, the last update is out
-            y = trees.add_scale(y, -step_size, problem.grad_g(x, y, eta, xi))
-            return (y if project is None else project(y)), mean
+            slope = problem.grad_g(x, y, eta, xi)
+            told = y if problem.constraint is None else trees.add_scale(y, -problem.push, slope)
+            mean = trees.add_scale(mean, weight, told)  # y_k^0 .. y_k^{2^k-1}: the start is in, the last update is out
+            return problem.land(x, trees.add_scale(y, -step_size, slope), xi)[0], mean
 
         y, _ = state
         n = power_of_two(k)
         y, mean = for_draws(random.fold_in(key, k), problem, xi, n, block, step, (y, tree.zeros_like(y)))
-        return (mean if restart else y, mean), n
+        return (problem.land(x, mean, xi)[0] if restart else y, mean), n
 
     constants = lambda problem: _step_constants(beta0, cap, problem, owner)
-    return LowerSolver(init, epoch, value=lambda state: state[1], batch=batch, step_constants=constants)
+    return LowerSolver(init, epoch, lambda state: state[1], batch, step_constants=constants, constrained=True)
 
 
 def epoch_sgd(
-    beta0: float | None = None,
-    cap: float | None = None,
-    batch: int = 1,
-    project: Callable[[Y], Y] | None = None,
-    block: int = BLOCK,
+    beta0: float | None = None, cap: float | None = None, batch: int = 1, project: None = None, block: int = BLOCK
 ) -> LowerSolver:
     r"""EpochSGD (Algorithm 1): epoch k takes 2^k steps from the mean of the epoch before.
 
@@ -178,25 +222,19 @@ def epoch_sgd(
 
     The paper prints :math:`\beta_0 = 1/(4\mu_g)`, for which its lemma fails; the error falls as
     :math:`2^{-k}` only if :math:`\mu_g \beta_0 \ge 0.739`. It has no cap, without which early
-    epochs diverge for ill-conditioned g.
+    epochs diverge for ill-conditioned g. With a constraint steps are projected, and y - t grad_2 g is averaged.
 
     Args:
         beta0: by default 1/mu_g where the problem knows it, else 0.4.
         cap: largest step; by default 1/(2 L_g1) where the problem knows it, else none.
         batch: samples averaged in each step; 1 is the paper.
-        project: ``y -> y``, a projection onto a compact convex set applied after each step, e.g.
-            ``functools.partial(optax.projections.projection_box, lower=0.0, upper=1.0)``.
         block: draws made at once, even. Results do not depend on it.
     """
     return _epochs("epoch_sgd", beta0, cap, batch, project, block, restart=True)
 
 
 def sgd(
-    beta0: float | None = None,
-    cap: float | None = None,
-    batch: int = 1,
-    project: Callable[[Y], Y] | None = None,
-    block: int = BLOCK,
+    beta0: float | None = None, cap: float | None = None, batch: int = 1, project: None = None, block: int = BLOCK
 ) -> LowerSolver:
     """Plain SGD with the steps and levels of `epoch_sgd`: one run that never restarts.
 
@@ -205,65 +243,9 @@ def sgd(
     return _epochs("sgd", beta0, cap, batch, project, block, restart=False)
 
 
-def averaged_step(step_size: float = 1.0, block: int = BLOCK) -> LowerSolver:
-    """y_{k+1}^0 = y_1^0 - step_size * mean of grad_2 g(y_1^0) over the 2^{k+1}-2 draws so far.
-
-    Exact where the Hessian of g in y is I / step_size (a lower level that is a mean): the
-    running sample mean, which is what `conditional_stochastic` uses.
-    """
-    require_positive("step_size", "averaged_step", step_size)
-
-    def init(problem: Problem, x: X, xi: Xi) -> State:
-        y = problem.start(x, xi)
-        return y, tree.zeros_like(y), y
-
-    def epoch(key: Key, problem: Problem, x: X, xi: Xi, state: State, k: Count) -> tuple[State, Count]:
-        start, total, _ = state
-        n = power_of_two(k)
-
-        def add(eta: Eta, total: Y) -> Y:
-            return tree.add(total, problem.grad_g(x, start, eta, xi))
-
-        total = for_draws(random.fold_in(key, k), problem, xi, n, block, add, total)
-        y = trees.add_scale(start, -step_size / jnp.asarray(2 * n - 2).astype(float), total)
-        return (start, total, y), n
-
-    return LowerSolver(init, epoch, value=lambda state: state[2])
-
-
-def optax_steps(optimizer: optax.GradientTransformation, steps: int, batch: int = 1) -> LowerSolver:
-    """A fixed number of steps of any optax optimizer from y_1^0, whatever the level.
-
-    All of them belong to epoch 1 (y_1^0 is the start, y_k^0 the result for every k >= 2), so
-    that levels telescope here too.
-    """
-    require_integer("steps", "optax_steps", steps, 1)
-    require_integer("batch", "optax_steps", batch, 1)
-
-    def epoch(key: Key, problem: Problem, x: X, xi: Xi, y: Y, k: Count) -> tuple[Y, Count]:
-        problem = problem.averaged(batch)
-        n = jnp.where(k == 1, steps, 0).astype(jnp.int32)
-
-        def step(j: Count, carry: tuple[Y, Any]) -> tuple[Y, Any]:
-            y, opt_state = carry
-            eta = problem.conditional(random.fold_in(key, j), xi)
-            updates, opt_state = optimizer.update(problem.grad_g(x, y, eta, xi), opt_state, y)
-            return optax.apply_updates(y, updates), opt_state
-
-        return lax.fori_loop(0, n, step, (y, optimizer.init(y)))[0], n
-
-    return LowerSolver(Problem.start, epoch, batch=batch)
-
-
-def frozen() -> LowerSolver:
-    """No steps at all: y = init_y(x, xi) at every level."""
-
-    def epoch(key: Key, problem: Problem, x: X, xi: Xi, y: Y, k: Count) -> tuple[Y, Count]:
-        return y, jnp.zeros((), jnp.int32)
-
-    return LowerSolver(Problem.start, epoch)
-
-
 def lower_of(problem: Problem, lower: LowerSolver | None) -> LowerSolver:
     """The given solver, else the problem's own, else EpochSGD."""
-    return lower or problem.lower or epoch_sgd()
+    solver = lower or problem.lower or epoch_sgd()
+    if not solver.constrained:
+        require_unconstrained("This lower solver", problem, "epoch_sgd or sgd")
+    return solver

@@ -6,26 +6,30 @@ This is the only core file that differentiates.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import random
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bilevelax.base.errors import require_signature
 
 if TYPE_CHECKING:
-    from bilevelax.feed import Source
-    from bilevelax.inverse import InverseHessian
-    from bilevelax.lower import LowerSolver
+    from bilevelax.core.inverse import InverseHessian
+    from bilevelax.core.lower import LowerSolver
+    from bilevelax.problems.feed import Source
 
-Key = Any
-X = Any
-Y = Any
-Xi = Any
-Eta = Any
-PyTree = Any
+Key = PRNGKeyArray
+# Trees of arrays, whose structure is the user's: type checkers know no more of them
+X: TypeAlias = Any  # the leader's variable, PyTree[Float[Array, "..."]]
+Y: TypeAlias = Any  # the follower's answer, PyTree[Float[Array, "..."]]
+Xi: TypeAlias = Any  # a context, PyTree[Shaped[Array, "..."]]
+Eta: TypeAlias = Any  # a sample given it, PyTree[Shaped[Array, "..."]]
+PyTree: TypeAlias = Any
+Scalar = Float[Array, ""]
+Loss = Callable[[X, Y, Eta, Xi], Scalar]
 
 
 def static(**kw: Any) -> Any:
@@ -44,27 +48,43 @@ SIGNATURES = {
     "support": ("xi", "data"),
     "guess": ("x", "xi", "data"),
 }
+SMALL = 64  # numbers in y: beyond, one matrix and many vectors are slower together than in turn
 OPTIONAL = ("context_at", "support", "guess")
 
 
-@functools.lru_cache(maxsize=4096)
-def _check_arity(name: str, function: Callable[..., Any]) -> None:
-    if not callable(function):
-        raise ValueError(f"`{name}` of Problem must be a function. Got {function!r}.")
-    wanted = SIGNATURES[name]
-    try:
-        inspect.signature(function).bind(*wanted)
-    except TypeError:
-        raise ValueError(
-            f"`{name}` of Problem is called as {name}({', '.join(wanted)}), with {len(wanted)} arguments. "
-            f"Got {name}{inspect.signature(function)}."
-        ) from None
-    except ValueError:  # a builtin without a signature: nothing to check
-        pass
+class Numbered(NamedTuple):
+    """Finitely many contexts, equally likely, by number."""
+
+    n: int
+    at: Callable[[Any, PyTree], Xi]
+
+
+class Hints(NamedTuple):
+    """Not the problem, but how it is best solved and read."""
+
+    lower: LowerSolver | None = None
+    inverse: InverseHessian | None = None
+    source: Source | None = None
+    guess: Callable[[X, Xi, PyTree], Y] | None = None
+
+
+UNSAID: Any = ...
+
+
+def said(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not UNSAID}
+
+
+def by_number(before: Numbered | None, **given: Any) -> Numbered | None:
+    """Contexts by number, of which one part or both are given anew."""
+    parts = {"n_contexts": before and before.n, "context_at": before and before.at, **given}
+    if (parts["n_contexts"] is None) != (parts["context_at"] is None):
+        raise ValueError("`n_contexts` and `context_at` of Problem go together. Give both or neither.")
+    return None if parts["context_at"] is None else Numbered(*parts.values())
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, init=False)
 class Problem:
     r"""Contextual stochastic bilevel problem, eq. (1)-(2).
 
@@ -84,6 +104,7 @@ class Problem:
             pair (train, test) of which ``g`` reads one and ``f`` the other.
         init_y: ``(x, xi) -> y``, the follower's starting point y_1^0.
         data: any pytree of arrays.
+        constraint: the set that y is chosen from: `box`, `simplex`, `ball`, `affine`, `polyhedron` or a `product`.
         mu_g: strong convexity of ``g`` in ``y`` (Assumption 1 (ii)), if known.
         L_g1: a bound of the *per-sample* Hessians of ``g`` in ``y`` (Assumption 1 (iii)), if known.
         lower: the lower solver that suits this problem; estimators use it when given none.
@@ -98,28 +119,53 @@ class Problem:
             of ``init_y``; it changes their cost, not their mean. `warm_started` learns one.
     """
 
-    f: Callable[[X, Y, Eta, Xi], jax.Array] = static()
-    g: Callable[[X, Y, Eta, Xi], jax.Array] = static()
+    f: Loss = static()
+    g: Loss = static()
     sample_context: Callable[[Key, PyTree], Xi] = static()
     sample_conditional: Callable[[Key, Xi, PyTree], Eta] = static()
     init_y: Callable[[X, Xi], Y] = static()
-    data: PyTree = ()
-    mu_g: float | None = static(default=None)
-    L_g1: float | None = static(default=None)
-    lower: LowerSolver | None = static(default=None)
-    inverse: InverseHessian | None = static(default=None)
-    n_contexts: int | None = static(default=None)
-    context_at: Callable[[Any, PyTree], Xi] | None = static(default=None)
-    support: Callable[[Xi, PyTree], tuple[Eta, jax.Array]] | None = static(default=None)
-    source: Source | None = static(default=None)
-    guess: Callable[[X, Xi, PyTree], Y] | None = static(default=None)
+    data: PyTree
+    constraint: Any
+    mu_g: float | None = static()
+    L_g1: float | None = static()
+    numbered: Numbered | None = static()
+    support: Callable[[Xi, PyTree], tuple[Eta, jax.Array]] | None = static()
+    hints: Hints = static()
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        f: Loss,
+        g: Loss,
+        sample_context: Callable[[Key, PyTree], Xi],
+        sample_conditional: Callable[[Key, Xi, PyTree], Eta],
+        init_y: Callable[[X, Xi], Y],
+        data: PyTree = (),
+        constraint: Any = None,
+        mu_g: float | None = None,
+        L_g1: float | None = None,
+        lower: LowerSolver | None = UNSAID,
+        inverse: InverseHessian | None = UNSAID,
+        n_contexts: int | None = UNSAID,
+        context_at: Callable[[Any, PyTree], Xi] | None = UNSAID,
+        support: Callable[[Xi, PyTree], tuple[Eta, jax.Array]] | None = None,
+        source: Source | None = UNSAID,
+        guess: Callable[[X, Xi, PyTree], Y] | None = UNSAID,
+        numbered: Numbered | None = None,
+        hints: Hints | None = None,
+    ) -> None:
+        ways = said(lower=lower, inverse=inverse, source=source, guess=guess)
+        numbered = by_number(numbered, **said(n_contexts=n_contexts, context_at=context_at))
+        values = (f, g, sample_context, sample_conditional, init_y, data, constraint, mu_g, L_g1, numbered, support)
+        for field, value in zip(dataclasses.fields(self), (*values, (hints or Hints())._replace(**ways)), strict=True):
+            object.__setattr__(self, field.name, value)
+        self.require()
+
+    def require(self) -> None:
+        """Functions that can be called as they will be, and constants that can be."""
         for name in SIGNATURES:
             if name not in OPTIONAL or getattr(self, name) is not None:
-                _check_arity(name, getattr(self, name))
-        if (self.n_contexts is None) != (self.context_at is None):
-            raise ValueError("`n_contexts` and `context_at` of Problem go together. Give both or neither.")
+                require_signature(name, "Problem", getattr(self, name), SIGNATURES[name])
         for name in ("mu_g", "L_g1"):
             value = getattr(self, name)
             if value is not None:
@@ -131,6 +177,17 @@ class Problem:
                 f"`mu_g` of Problem must not exceed `L_g1`. Got mu_g = {self.mu_g:g} and L_g1 = {self.L_g1:g}; "
                 "mu_g bounds the Hessian of g in y from below, L_g1 from above."
             )
+
+    def replace(self, **changes: Any) -> Problem:
+        """The same problem with other parts, named as they are given to `Problem`."""
+        return dataclasses.replace(self, **changes)
+
+    n_contexts = property(lambda self: self.numbered and self.numbered.n)
+    context_at = property(lambda self: self.numbered and self.numbered.at)
+    lower = property(lambda self: self.hints.lower)
+    inverse = property(lambda self: self.hints.inverse)
+    source = property(lambda self: self.hints.source)
+    guess = property(lambda self: self.hints.guess)
 
     def context(self, key: Key) -> Xi:
         """xi ~ P_xi."""
@@ -159,7 +216,18 @@ class Problem:
 
     def start(self, x: X, xi: Xi) -> Y:
         """y_1^0, with the dtypes that a compiled loop can carry."""
-        return jax.tree.map(lambda a: jnp.asarray(a, dtype=jnp.result_type(a)), self.init_y(x, xi))
+        return self.land(x, jax.tree.map(lambda a: jnp.asarray(a, dtype=jnp.result_type(a)), self.init_y(x, xi)), xi)[0]
+
+    # the t for which y - t E grad_2 g tells the face of an answer (`exact/constraints/constraint.py`)
+    push = property(lambda self: 0.2 if self.L_g1 is None else 0.5 / self.L_g1)
+
+    def land(self, x: X, z: Y, xi: Xi) -> tuple[Y, Any]:
+        """The answer nearest to z and its face; z itself without a constraint."""
+        return (z, None) if self.constraint is None else self.constraint.land(z, x, xi)
+
+    def is_small(self, x: X, xi: Xi) -> bool:
+        """Whether what is done with answers y is better vectorised than done one by one."""
+        return sum(int(leaf.size) for leaf in jax.tree.leaves(jax.eval_shape(self.start, x, xi))) <= SMALL
 
     def carrying(self, extra: PyTree) -> Problem:
         """The same problem with ``data = (data, extra)``."""
@@ -168,30 +236,26 @@ class Problem:
             return None if function is None else lambda *args: function(*args[:-1], args[-1][0])
 
         readers = ("sample_context", "sample_conditional", "context_at", "support", "guess")
-        return dataclasses.replace(
-            self, data=(self.data, extra), **{name: own(getattr(self, name)) for name in readers}
-        )
+        return self.replace(data=(self.data, extra), **{name: own(getattr(self, name)) for name in readers})
 
     def averaged(self, n: int) -> Problem:
         """The same problem whose ``eta`` is a stack of n draws and whose losses are means over it."""
         if n == 1:
             return self
 
-        def mean(loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        def mean(loss: Loss) -> Loss:
             each = jax.vmap(loss, in_axes=(None, None, 0, None))
             return lambda x, y, eta, xi: jnp.mean(each(x, y, eta, xi))
 
         def sample_conditional(key: Key, xi: Xi, data: PyTree) -> Eta:
             return dataclasses.replace(self, data=data).conditionals(key, xi, n)
 
-        return dataclasses.replace(
-            self, f=mean(self.f), g=mean(self.g), sample_conditional=sample_conditional, support=None
-        )
+        return self.replace(f=mean(self.f), g=mean(self.g), sample_conditional=sample_conditional, support=None)
 
     def weighted(self) -> Problem:
         """The same problem whose ``eta`` is a pair (stack, weights) and whose losses are weighted sums over it."""
 
-        def total(loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        def total(loss: Loss) -> Loss:
             def of_sum(x: X, y: Y, eta: tuple[Eta, jax.Array], xi: Xi) -> jax.Array:
                 def term(eta: Eta, weight: jax.Array) -> jax.Array:
                     value = loss(x, y, eta, xi)
@@ -205,17 +269,20 @@ class Problem:
             one = self.sample_conditional(key, xi, data)
             return jax.tree.map(lambda a: jnp.asarray(a)[None], one), jnp.ones(1)
 
-        return dataclasses.replace(
-            self, f=total(self.f), g=total(self.g), sample_conditional=sample_conditional, support=None
-        )
+        return self.replace(f=total(self.f), g=total(self.g), sample_conditional=sample_conditional, support=None)
 
     def grad_f(self, x: X, y: Y, eta: Eta, xi: Xi) -> tuple[X, Y]:
         """(grad_1 f, grad_2 f)."""
-        return jax.grad(self.f, argnums=(0, 1))(x, y, eta, xi)
+        both: tuple[X, Y] = jax.grad(self.f, argnums=(0, 1))(x, y, eta, xi)
+        return both
 
     def grad_g(self, x: X, y: Y, eta: Eta, xi: Xi) -> Y:
         """grad_2 g."""
         return jax.grad(self.g, argnums=1)(x, y, eta, xi)
+
+    def value_g(self, x: X, y: Y, eta: Eta, xi: Xi) -> PyTree:
+        """(g, grad_2 g)."""
+        return jax.value_and_grad(self.g, argnums=1)(x, y, eta, xi)
 
     def hess_g(self, x: X, y: Y, eta: Eta, xi: Xi, r: Y) -> Y:
         """(grad^2_22 g) r."""

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bilevelax.problem import PyTree
+from bilevelax.core.problem import PyTree
 
 
 def scale(scalar: Any, tree: PyTree) -> PyTree:

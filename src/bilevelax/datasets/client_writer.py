@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import itertools
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bilevelax.base.declared import seal
+from bilevelax.datasets.csv_layout import Layout, layout_of, rows_of, too_long
+
 BATCH = 65536  # rows of a table in memory at once
-Batch = tuple[np.ndarray, dict[str, np.ndarray]]  # client of each row, columns
+NUMBERS = "biufc"  # kinds of dtype that a column may have
+OFFSETS = "offsets"  # a file of every store, so no column's name
+TableBatch = tuple[np.ndarray, dict[str, np.ndarray]]  # client of each row, columns
 
 
 class ClientWriter:
@@ -36,7 +41,7 @@ class ClientWriter:
             raise ValueError(f"`folder` of ClientWriter must not exist yet. Got {str(self.folder)!r}.")
         shutil.rmtree(self.partial, ignore_errors=True)
         self.partial.mkdir(parents=True)
-        self.offsets = _Column(self.partial / "offsets.bin", np.dtype("<i8"), ())
+        self.offsets = _Column(self.partial / f"{OFFSETS}.bin", np.dtype("<i8"), ())
         self.offsets.append(np.zeros(1, np.int64))
         return self
 
@@ -63,6 +68,8 @@ class ClientWriter:
                 f"A client must hold columns with one entry for each of its rows, at least one. Got {lengths}."
             )
         if not self.columns:
+            for name, a in arrays.items():
+                require_plain_column(name, a)
             self.columns = {
                 name: _Column(self.partial / f"{name}.bin", a.dtype.newbyteorder("<"), a.shape[1:])
                 for name, a in arrays.items()
@@ -70,6 +77,7 @@ class ClientWriter:
         if arrays.keys() != self.columns.keys():
             raise ValueError(f"Every client must have the columns {list(self.columns)}. Got {list(arrays)}.")
         for name, a in arrays.items():
+            require_kept_by_jax(name, a, self.offsets.rows - 1, counts)
             self.columns[name].append(a)
         self.offsets.append(self.rows + np.cumsum(counts))
         self.rows += int(counts.sum())
@@ -86,18 +94,46 @@ class ClientWriter:
             "columns": columns,
             "offsets": offsets,
         }
-        text = json.dumps(manifest, sort_keys=True)
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
-        (self.partial / "manifest.json").write_text(json.dumps({**manifest, "sha256": sha256}, indent=2))
+        (self.partial / "manifest.json").write_text(json.dumps(seal(manifest), indent=2), encoding="utf-8")
         self.partial.rename(self.folder)
+
+
+def is_plain(name: Any) -> bool:
+    """Whether a column's name is a file's name and nothing else."""
+    return isinstance(name, str) and name.isidentifier() and name != OFFSETS
+
+
+def require_plain_column(name: str, a: np.ndarray) -> None:
+    """A plain name, and numbers, at least one in each row."""
+    if not is_plain(name) or a.dtype.kind not in NUMBERS or 0 in a.shape[1:]:
+        raise ValueError(
+            f"A column must have a plain name and numbers as values. Got {name!r} of {a.dtype} with rows of shape "
+            f"{a.shape[1:]}."
+        )
+
+
+def require_kept_by_jax(name: str, a: np.ndarray, first: int, counts: np.ndarray) -> None:
+    """Numbers that stay what they are in JAX, whose integers have 32 bits by default; ``first``: the first client."""
+    if a.dtype.kind in "fc":
+        good, rule = np.isfinite(a), "finite numbers"
+    elif a.dtype.kind in "iu" and a.dtype.itemsize == 8:
+        held = np.iinfo(np.int32 if a.dtype.kind == "i" else np.uint32)
+        good, rule = (a >= held.min) & (a <= held.max), f"integers that JAX can hold, in [{held.min}, {held.max}]"
+    else:
+        return
+    if not good.all():
+        row = int(np.argmin(good.reshape(len(a), -1).all(axis=1)))
+        at = first + int(np.searchsorted(np.cumsum(counts), row, side="right"))
+        value = a[row][~good[row]].ravel()[0] if a.ndim > 1 else a[row]
+        raise ValueError(
+            f"Column {name!r} must hold {rule}. Got {value} for client {at}; leave that row out or mend it."
+        )
 
 
 class _Column:
     """A file of rows, and the checksum of what was written."""
 
     def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        if dtype.hasobject or not path.name.removesuffix(".bin").isidentifier():
-            raise ValueError(f"A column must have a plain name and numbers as values. Got {path.stem!r} of {dtype}.")
         self.path, self.dtype, self.shape, self.rows = path, dtype, shape, 0
         self.file = open(path, "wb")  # noqa: SIM115 (open as long as rows come)
         self.digest = hashlib.sha256()
@@ -135,7 +171,7 @@ def from_parquet(folder: str | Path, path: str | Path, client: str) -> dict[str,
     return _from_table(folder, lambda: _parquet_batches(Path(path), client))
 
 
-def _from_table(folder: str | Path, batches: Callable[[], Iterator[Batch]]) -> dict[str, int]:
+def _from_table(folder: str | Path, batches: Callable[[], Iterator[TableBatch]]) -> dict[str, int]:
     """Two passes: how many rows each client has, then every row to its place."""
     numbers: dict[str, int] = {}
     counts: list[int] = []
@@ -147,9 +183,12 @@ def _from_table(folder: str | Path, batches: Callable[[], Iterator[Batch]]) -> d
                 counts.append(0)
             counts[i] += int(count)
         kinds = {name: np.result_type(kinds.get(name, a.dtype), a.dtype) for name, a in columns.items()}
+    for name, kind in kinds.items():
+        require_plain_column(name, np.empty(0, kind))
     ends = np.cumsum([0, *counts])
-    work = Path(f"{folder}.table")
-    work.mkdir(parents=True)
+    folder = Path(folder).expanduser()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.table-", dir=folder.parent))
     try:
         maps = {
             name: np.memmap(work / f"{name}.bin", kind, "w+", shape=(int(ends[-1]),)) for name, kind in kinds.items()
@@ -171,30 +210,38 @@ def _from_table(folder: str | Path, batches: Callable[[], Iterator[Batch]]) -> d
     return numbers
 
 
-def _csv_batches(path: Path, client: str) -> Iterator[Batch]:
-    with open(path, newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        header = list(reader.fieldnames or ())
-        _require_column(path, client, header)
-        rows: list[dict[str, str]] = []
-        for row in reader:
-            rows.append(row)
-            if len(rows) == BATCH:
-                yield _csv_batch(path, rows, client, header)
-                rows = []
-        if rows:
-            yield _csv_batch(path, rows, client, header)
+def _csv_batches(path: Path, client: str) -> Iterator[TableBatch]:
+    path = path.expanduser()
+    layout = layout_of(path)
+    _require_column(path, client, [name for name in layout.names if name])
+    rows: list[list[str]] = []
+    first = 1
+    for number, cells in rows_of(path, layout):
+        if len(cells) < len(layout.names) or any(cell.strip() for cell in cells[len(layout.names) :]):
+            raise too_long(path, number, cells, layout)
+        rows.append(cells)
+        if len(rows) == BATCH:
+            yield _csv_batch(path, rows, client, layout)
+            rows, first = [], number + 1
+    if rows:
+        yield _csv_batch(path, rows, client, layout)
+    elif first == 1:
+        raise ValueError(f"{path} has no rows below its header. Add one for each row of a client.")
 
 
-def _csv_batch(path: Path, rows: list[dict[str, str]], client: str, header: list[str]) -> Batch:
-    try:
-        columns = {name: np.asarray([float(row[name]) for row in rows]) for name in header if name != client}
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} must hold numbers in every column but {client!r}: {error}.") from error
-    return np.asarray([row[client] for row in rows]), columns
+def _csv_batch(path: Path, rows: list[list[str]], client: str, layout: Layout) -> TableBatch:
+    columns = {}
+    for j, name in enumerate(layout.names):
+        if name and name != client:
+            try:
+                columns[name] = np.asarray([float(row[j].replace(layout.decimal, ".")) for row in rows])
+            except ValueError as error:
+                raise ValueError(f"{path} must hold numbers in every column but {client!r}: {error}.") from None
+    at = layout.names.index(client)
+    return np.asarray([row[at].strip() for row in rows]), columns
 
 
-def _parquet_batches(path: Path, client: str) -> Iterator[Batch]:
+def _parquet_batches(path: Path, client: str) -> Iterator[TableBatch]:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
@@ -209,3 +256,5 @@ def _parquet_batches(path: Path, client: str) -> Iterator[Batch]:
 def _require_column(path: Path, client: str, header: list[str]) -> None:
     if client not in header:
         raise ValueError(f"`client` must name a column of {path}, one of {header}. Got {client!r}.")
+    if len(header) < 2:
+        raise ValueError(f"{path} has no column beside {client!r}. Add the numbers of each row.")

@@ -6,8 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bilevelax.base.errors import require_package
 from bilevelax.datasets.files import locate, verify
-from bilevelax.errors import require_package
 
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 BAKERY = {

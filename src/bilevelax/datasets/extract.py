@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bilevelax.base.errors import require_integer
+from bilevelax.base.npz import read_arrays, write_arrays
 from bilevelax.datasets.backbone import Backbone, efficientnet_lite0
-from bilevelax.datasets.files import read_arrays, write_arrays
 from bilevelax.datasets.images import class_names, list_classes, read_image
 from bilevelax.datasets.pca import PCA, fit_pca
 from bilevelax.datasets.tasks import HELD_OUT, require_split, split
-from bilevelax.errors import require_integer
-from bilevelax.progress import Progress
+from bilevelax.run.records.progress import Progress
 
-Report = Callable[[str], None]
+Extracted = Callable[[str], None]
 
 
 class Extraction(NamedTuple):
@@ -64,7 +64,7 @@ def extract_features(
     batch: int = 64,
     overwrite: bool = False,
     progress: bool | None = None,
-    report: Report = print,
+    report: Extracted = print,
 ) -> Extraction:
     """Write ``out``, an npz file for `load_features`: features (n, dim) float16, labels, names, wnids, train.
 
@@ -112,7 +112,7 @@ def _signature(images: list[Path], backbone: Backbone) -> str:
     return hashlib.sha256(repr((backbone.name, facts)).encode()).hexdigest()
 
 
-def _fill(shards: list[Shard], backbone: Backbone, batch: int, progress: bool | None, report: Report) -> None:
+def _fill(shards: list[Shard], backbone: Backbone, batch: int, progress: bool | None, report: Extracted) -> None:
     """Write every shard that is not there yet."""
     todo = [shard for shard in shards if not _finished(shard, report)]
     if len(todo) < len(shards):
@@ -134,7 +134,7 @@ def _fill(shards: list[Shard], backbone: Backbone, batch: int, progress: bool | 
             write_arrays(shard.path, arrays)
 
 
-def _finished(shard: Shard, report: Report) -> bool:
+def _finished(shard: Shard, report: Extracted) -> bool:
     """Whether an earlier run wrote it; what that run skipped is reported again."""
     arrays = shard.read()
     if arrays is not None:
@@ -143,7 +143,7 @@ def _finished(shard: Shard, report: Report) -> bool:
     return arrays is not None
 
 
-def _decoded(paths: list[Path], size: int, report: Report) -> tuple[list[np.ndarray], list[str]]:
+def _decoded(paths: list[Path], size: int, report: Extracted) -> tuple[list[np.ndarray], list[str]]:
     """The images that can be read, and the names of those that cannot, which are reported."""
     images, bad = [], []
     for path in paths:
@@ -156,7 +156,7 @@ def _decoded(paths: list[Path], size: int, report: Report) -> tuple[list[np.ndar
 
 
 def _assemble(
-    path: Path, shards: list[Shard], names: list[str], dim: int, held_out: float, seed: int | None, report: Report
+    path: Path, shards: list[Shard], names: list[str], dim: int, held_out: float, seed: int | None, report: Extracted
 ) -> Extraction:
     """Split, fit the components on the training part, project all shards, write the file."""
     counts: list[int] = []
@@ -181,7 +181,7 @@ def _assemble(
     return Extraction(path, len(features), len(shards), features.shape[1], pca.explained, tuple(skipped))
 
 
-def _report_width(pca: PCA, dim: int, images: int, report: Report) -> None:
+def _report_width(pca: PCA, dim: int, images: int, report: Extracted) -> None:
     width, kept = pca.components.shape
     if kept < dim:
         limit = f"the {images} training images" if kept < width else f"the backbone's {width} channels"

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilevelax.datasets.files import locate, read_arrays
+from bilevelax.base.npz import read_arrays
+from bilevelax.datasets.files import locate
 
 TINYIMAGENET = "tinyimagenet_lite0_512.npz"
 TINYIMAGENET_SHA256 = "768c3f615a258e8332eda13c2b6d3aef23e0126f7e4dc45075a2d58f178c936c"

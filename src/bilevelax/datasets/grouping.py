@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from bilevelax.errors import require_choice, require_integer
+from bilevelax.base.errors import require_choice, require_integer
 
-METHODS = ("kmeans", "order", "groups", "random")
+GROUPINGS = ("kmeans", "order", "groups", "random")
 RESTARTS = 4
 SWEEPS = 50
 
@@ -55,7 +55,7 @@ def group_classes(
 def _require_grouping(means: np.ndarray, tasks: int, size: int | None, method: str, seed: int) -> None:
     require_integer("tasks", "group_classes", tasks, 1)
     require_integer("seed", "group_classes", seed, 0)
-    require_choice("method", "group_classes", method, METHODS)
+    require_choice("method", "group_classes", method, GROUPINGS)
     if means.ndim not in (2, 3):
         raise ValueError(f"`means` of group_classes must be (classes, d) or (classes, images, d). Got {means.shape}.")
     n = len(means)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bilevelax.base.errors import require_choice, require_integer
+from bilevelax.base.npz import read_arrays
 from bilevelax.datasets.features import Features
-from bilevelax.datasets.files import locate, read_arrays
+from bilevelax.datasets.files import locate
 from bilevelax.datasets.pca import fit_pca
-from bilevelax.errors import require_choice, require_integer
 
 OMNIGLOT = "omniglot_28x28.npz"
 OMNIGLOT_SHA256 = "ac8e1191fd7943bac469ffdd00ff13466d89663379ff2c442439b9a3b8911f6c"

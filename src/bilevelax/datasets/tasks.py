@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilevelax.base.errors import require_integer
 from bilevelax.datasets.features import Features
 from bilevelax.datasets.grouping import group_classes
-from bilevelax.errors import require_integer
 
 HELD_OUT = 0.1
 

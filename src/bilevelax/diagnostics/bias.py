@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bilevelax.base.text_table import percent
 from bilevelax.diagnostics.intervals import squared_norm
-from bilevelax.diagnostics.tables import percent
 
-LEVEL = 0.95  # of the intervals
+CONFIDENCE = 0.95  # of the intervals
 
 
 class Bias(NamedTuple):
@@ -35,5 +35,5 @@ def relative_bias(rows: np.ndarray, scale: float, stderr: float) -> Bias:
         return Bias(float("nan"), float("nan"), float("inf"))
     if scale == 0:
         return Bias(float("nan"), 0.0, float("inf"))
-    estimate, low, high = np.sqrt(np.maximum(squared_norm(rows, LEVEL), 0.0))
+    estimate, low, high = np.sqrt(np.maximum(squared_norm(rows, CONFIDENCE), 0.0))
     return Bias(estimate / scale, max(low - 2 * stderr, 0.0) / scale, (high + 2 * stderr) / scale)

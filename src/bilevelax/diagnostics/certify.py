@@ -6,23 +6,19 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import random
 
-from bilevelax.compiling import jit_once
+from bilevelax.base.errors import require_integer, require_key, require_positive, require_share
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.minibatch import minibatch
+from bilevelax.core.problem import Key, Problem, X
+from bilevelax.diagnostics.estimates import BATCHES, batch_means, batched, unbiased
+from bilevelax.diagnostics.host import flat_rows
 from bilevelax.diagnostics.intervals import squared_norm
-from bilevelax.diagnostics.reference import flat_rows
-from bilevelax.errors import require_integer, require_key, require_positive, require_share
-from bilevelax.estimate import Estimator
-from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
-from bilevelax.estimators.saa import saa
-from bilevelax.minibatch import minibatch
-from bilevelax.problem import Key, Problem, PyTree, X
-from bilevelax.validate import as_arrays, check_shapes
+from bilevelax.diagnostics.reference import all_outcomes
+from bilevelax.problems.validate import as_arrays, check_shapes
 
-BATCHES = 32  # independent means that the interval is made of
 StopWhen = Callable[[Problem, X, Key], tuple[bool, dict[str, float]]]
 
 
@@ -47,26 +43,6 @@ class Certificate(NamedTuple):
             f"{self.of} = {self.estimate:.3g}, {100 * self.level:g} % interval [{self.low:.3g}, {self.high:.3g}] "
             f"from {self.n} estimates{note}."
         )
-
-
-@jit_once(static_argnames=("estimator", "batches"))
-def batch_means(key: Key, problem: Problem, x: X, *, estimator: Estimator, batches: int) -> PyTree:
-    """Independent estimates, stacked, one after another: a vmap would run each to the longest level."""
-
-    def one(i: jax.Array) -> X:
-        return estimator.estimate(random.fold_in(key, i), problem, x, estimator.init(problem, x))[0].grad
-
-    return lax.map(one, jnp.arange(batches, dtype=jnp.int32))
-
-
-def unbiased(problem: Problem) -> Estimator:
-    """The estimator without bias: on all outcomes where they are known, else antithetic without end."""
-    return saa("all") if problem.support is not None else antithetic_mlmc(levels=None)
-
-
-def batched(estimator: Estimator, n: int, contexts: str = "independent") -> Estimator:
-    """The mean of n estimates; of a minibatch one after another: a vmap over its random levels would undo them."""
-    return minibatch(estimator, n, "stratified" if estimator.batch is None else "loop", contexts)
 
 
 def certify(
@@ -119,7 +95,13 @@ def certifier(
     def look(problem: Problem, x: X, key: Key) -> Certificate:
         known = problem.support is not None, problem.n_contexts is not None and estimator is None
         if known not in made:
-            made[known] = batched(estimator or unbiased(problem), each, "spread" if known[1] else "independent")
+            contexts = "spread" if known[1] else "independent"
+            exact = known[0] and estimator is None  # one context after another, so that none is lost among many rows
+            made[known] = (
+                minibatch(all_outcomes(), each, "loop", contexts)
+                if exact
+                else batched(estimator or unbiased(problem), each, contexts)
+            )
         return _certify(problem, x, key, made[known], each, level, estimator is None)
 
     return look

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +11,18 @@ import numpy as np
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
 
-from bilevelax.compiling import jit_once
-from bilevelax.curvature import extreme_eigenvalues
-from bilevelax.diagnostics.reference import LANES, context_number, count_contexts, halves, samples_of
-from bilevelax.diagnostics.tables import number, text_table
-from bilevelax.errors import require_integer, require_key
-from bilevelax.problem import Key, Problem, X
-from bilevelax.sample_average import newton_cg
-from bilevelax.validate import as_arrays, check_shapes
+from bilevelax.base.compiling import jit_solves
+from bilevelax.base.errors import require_integer, require_key
+from bilevelax.base.text_table import Table, as_text, number
+from bilevelax.core.problem import Key, Problem, X, Y
+from bilevelax.diagnostics.contexts import context_number, count_contexts, takes_every
+from bilevelax.diagnostics.host import in_groups
+from bilevelax.diagnostics.solved import solved
+from bilevelax.exact.curvature import LANCZOS_STEPS, ritz_matrix
+from bilevelax.exact.draws import halves, samples_of
+from bilevelax.exact.sample_average import of_stack_in_blocks
+from bilevelax.problems.validate import as_arrays, check_shapes
 
-STEPS = 32  # of Lanczos: exact for d_y up to that
 PER_CONTEXT = 16  # single samples looked at in each context and point
 SLACK = 0.1  # by how much half of the samples may change mu_g
 FLAT = 1e-3  # relative to L_g1: no curvature at all
@@ -60,8 +62,8 @@ class Constants(NamedTuple):
             ["mu_g", number(self.mu_g), *map(number, self.mu_spread), "Hessian of E g, over contexts"],
             ["L_g1", number(self.L_g1), *map(number, self.L_spread), "Hessians of single samples"],
         ]
-        table = text_table(["constant", "measured", "lowest", "median", "highest", "of"], rows)
-        return f"{self.verdict()}\n{table}"
+        table = Table("", ("constant", "measured", "lowest", "median", "highest", "of"), rows)
+        return f"{self.verdict()}\n{as_text(table)}"
 
     def verdict(self) -> str:
         """One line: is the lower level strongly convex, and what is missing if not."""
@@ -77,35 +79,45 @@ class Constants(NamedTuple):
         )
 
 
-@jit_once(static_argnames=("contexts", "samples"))
-def _measure(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> tuple[jax.Array, jax.Array]:
-    """(of the mean over all samples and over each half of them, of single samples): extreme eigenvalues."""
-    mean, known = problem.weighted(), problem.support is not None
+@jit_solves(static_argnames=("every", "samples"))
+def _matrices(
+    key: Key, problem: Problem, x: X, lanes: tuple[jax.Array, Y], every: bool, samples: int
+) -> tuple[jax.Array, jax.Array]:
+    """Of some contexts and their y*, at three points: `ritz_matrix` of means over samples, and of single samples."""
+    known = problem.support is not None
 
-    def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
-        xi = context_number(i, key, problem, contexts)
-        key_eta, key_y, key_r = random.split(random.fold_in(random.fold_in(key, i), 1), 3)
+    def one(i: jax.Array, solved: Y) -> tuple[jax.Array, jax.Array]:
+        xi = context_number(i, key, problem, every)
+        key_eta, key_y, key_r = (random.fold_in(random.fold_in(key, i), role) for role in (1, 2, 3))
         etas, weights = samples_of(key_eta, problem, xi, samples)
         several = jnp.stack([weights] if known else [weights, *halves(samples)])
         n = min(samples, PER_CONTEXT)
         alone = problem.conditionals(key_eta, xi, n) if known else etas  # known ones may end in padding
         numbered = jax.tree.map(lambda a: a[:n], alone), jnp.arange(n)  # eta may hold no array to map over
-        y0 = problem.start(x, xi)
-        flat, unravel = ravel_pytree(y0)
-        solved = ravel_pytree(newton_cg(mean, x, xi, (etas, weights), y0).y)[0]
-        solved = jnp.where(jnp.isfinite(solved), solved, flat)
-        push = random.normal(key_y, flat.shape, flat.dtype)
-        near = solved + push / jnp.linalg.norm(push) * jnp.linalg.norm(solved - flat) / 2
+        start, unravel = ravel_pytree(problem.start(x, xi))
+        best = ravel_pytree(solved)[0]
+        best = jnp.where(jnp.isfinite(best), best, start)
+        push = random.normal(key_y, start.shape, start.dtype)
+        near = best + push / jnp.linalg.norm(push) * jnp.linalg.norm(best - start) / 2
 
         def at(y: jax.Array) -> tuple[jax.Array, jax.Array]:
-            of = lambda problem, eta: lambda r: ravel_pytree(problem.hess_g(x, unravel(y), eta, xi, unravel(r)))[0]
-            ends = lambda product: extreme_eigenvalues(product, random.normal(key_r, flat.shape, flat.dtype), STEPS)
-            of_mean = jax.vmap(lambda weights: ends(of(mean, (etas, weights))))(several)
-            return of_mean, lax.map(lambda each: ends(of(problem, each[0])), numbered)
+            y = unravel(y)
+            matrix = lambda hessian: ritz_matrix(hessian, y, key_r, LANCZOS_STEPS)
+            mean = lambda weights: matrix(of_stack_in_blocks(problem, x, xi, etas, weights).hess_g(y))
+            return jax.vmap(mean)(several), lax.map(lambda a: matrix(problem.linear_hess_g(x, y, a[0], xi)), numbered)
 
-        return lax.map(at, jnp.stack([flat, solved, near]))
+        return lax.map(at, jnp.stack([start, best, near]))
 
-    return lax.map(one, jnp.arange(contexts, dtype=jnp.int32), batch_size=min(contexts, LANES))
+    return jax.vmap(one)(*lanes)
+
+
+def _extremes(matrices: Any) -> np.ndarray:
+    """(smallest, largest) eigenvalue of symmetric matrices, last axis; not numbers where they are not."""
+    A = np.asarray(matrices, np.float64)
+    A = (A + A.swapaxes(-1, -2)) / 2
+    finite = np.asarray(np.isfinite(A).all((-1, -2)))
+    values = np.linalg.eigvalsh(np.where(finite[..., None, None], A, 0.0))
+    return np.where(finite[..., None], values[..., [0, -1]], np.nan)
 
 
 def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: int = 64) -> Constants:
@@ -126,9 +138,19 @@ def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: 
     require_integer("contexts", "constants", contexts, 1)
     require_integer("samples", "constants", samples, 1)
     x = as_arrays("x", "constants", x)
-    d_y = sum(math.prod(a.shape) for a in jax.tree.leaves(check_shapes(problem, x).y))
-    M = count_contexts(problem, contexts)
-    mean, single = (np.asarray(a, np.float64) for a in _measure(key, problem, x, M, samples))
+    check_shapes(problem, x)
+    return measured_at(
+        solved(key, problem, x, contexts, samples, answers_only=True).y, problem, x, key, contexts, samples
+    )
+
+
+def measured_at(y: Y, problem: Problem, x: X, key: Key, contexts: int, samples: int) -> Constants:
+    """`constants`, given the answers that `solved` finds with this key."""
+    d_y = sum(math.prod(a.shape[1:]) for a in jax.tree.leaves(y))
+    M, every = count_contexts(problem, contexts), takes_every(problem, contexts)
+    lanes = np.arange(M, dtype=np.int32), y
+    mean, single = in_groups(lambda lanes: _matrices(key, problem, x, lanes, every, samples), lanes, M)
+    mean, single = _extremes(mean), _extremes(single)
     mu, L = mean[..., 0, 0], single[..., 1]
     high = _highest(mean[..., 0], float(L.max()), samples, d_y) if problem.support is None else mu.min()
     spread = lambda a: Spread(float(a.min()), float(np.median(a)), float(a.max()))

@@ -7,17 +7,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from bilevelax.compiling import jit_once
-from bilevelax.diagnostics.reference import flat_rows
-from bilevelax.errors import require_integer, require_key
-from bilevelax.estimate import Cost, Estimate, Estimator
+from bilevelax.base.compiling import jit_once
+from bilevelax.base.errors import require_integer, require_key
+from bilevelax.core.estimate import Cost, Estimate, Estimator
+from bilevelax.core.minibatch import lane_keys
+from bilevelax.core.problem import Key, Problem, X
+from bilevelax.diagnostics.host import flat_rows
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
-from bilevelax.minibatch import lane_keys
-from bilevelax.problem import Key, Problem, X
-from bilevelax.validate import as_arrays, check_shapes
+from bilevelax.problems.validate import as_arrays, check_shapes
 
-LEAST = 1e-3  # a pilot may see no difference at all: the mean must stay that of the deepest level
-MOST = 0.5  # the pilot's own rate
+LEAST_RATE = 1e-3  # a pilot may see no difference at all: the mean must stay that of the deepest level
+MOST_RATE = 0.5  # the pilot's own rate
 
 
 @jit_once(static_argnames=("estimator", "contexts"))
@@ -25,14 +25,25 @@ def _pilot(key: Key, problem: Problem, x: X, *, estimator: Estimator, contexts: 
     """Estimates of the same draws without and with the correction of level 1."""
     levels = estimator.levels
     assert levels is not None
-    keys, none = lane_keys(key, contexts), jnp.zeros(0, jnp.int32)
-    at = lambda level: levels.at_levels((level,) * contexts, none, keys, problem, x)
+    keys = lane_keys(key, contexts)
+    at = lambda level: levels.at_levels(jnp.full(contexts, level, jnp.int32), keys, problem, x)
     return at(0), at(1)
 
 
-def _work(cost: Cost) -> float:
+def work(cost: Cost) -> float:
     """Samples of eta drawn and derivatives taken."""
     return float(sum(np.sum(np.asarray(calls, float)) for name, calls in cost.asdict().items() if name != "xi"))
+
+
+def least_work(phi: np.ndarray, delta: np.ndarray, C_0: float, C_1: float, levels: int | None, factor: int) -> float:
+    """The rate of `correction_rate`, from rows of Phi_0 and Delta_1 and from their work."""
+    V_0 = phi.var(0, ddof=1).sum()
+    V_1 = np.mean(np.sum(delta**2, axis=1))
+    if V_0 <= 0:
+        return MOST_RATE
+    ratio = factor**-1.5
+    tail = (1 - ratio ** (levels or np.inf)) / (1 - ratio)
+    return float(np.clip(tail * np.sqrt(V_1 / V_0 * C_0 / C_1), LEAST_RATE, MOST_RATE))
 
 
 def correction_rate(
@@ -40,9 +51,9 @@ def correction_rate(
     x: X,
     *,
     key: Key,
-    n0: int = 8,
-    levels: int | None = 6,
-    factor: int = 2,
+    n0: int | None = None,
+    levels: int | None = 2,
+    factor: int = 8,
     contexts: int = 128,
     **settings: Any,
 ) -> float:
@@ -69,16 +80,10 @@ def correction_rate(
     x = as_arrays("x", "correction_rate", x)
     check_shapes(problem, x)
     # of two levels, since `exact_top` would make a single one the last
-    estimator = antithetic_mlmc(n0, 2, MOST, factor=factor, **settings)
+    estimator = antithetic_mlmc(n0, 2, MOST_RATE, factor=factor, **settings)
     assert estimator.levels is not None
     base, corrected = _pilot(key, problem, x, estimator=estimator, contexts=contexts)
     phi = flat_rows(base.grad)
     delta = estimator.levels.probabilities[1] * (flat_rows(corrected.grad) - phi)
-    V_0 = phi.var(0, ddof=1).sum()
-    V_1 = np.mean(np.sum(delta**2, axis=1))
-    C_0, C_1 = _work(base.cost), _work(corrected.cost) - _work(base.cost)
-    if V_0 <= 0:
-        return MOST
-    ratio = factor**-1.5
-    tail = (1 - ratio ** (levels or np.inf)) / (1 - ratio)
-    return float(np.clip(tail * np.sqrt(V_1 / V_0 * C_0 / C_1), LEAST, MOST))
+    C_0, C_1 = work(base.cost), work(corrected.cost) - work(base.cost)
+    return least_work(phi, delta, C_0, C_1, levels, factor)

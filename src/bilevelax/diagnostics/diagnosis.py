@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 
 import jax
 import numpy as np
 from jax import random
 
+from bilevelax.base.compiling import program
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.problem import Key, Problem, PyTree, X, Xi
 from bilevelax.diagnostics.bias import relative_bias
-from bilevelax.diagnostics.certify import batch_means, certifier
-from bilevelax.diagnostics.reference import QUICK, flat_rows, only_contexts, reference
-from bilevelax.estimate import Estimator
-from bilevelax.problem import Key, Problem, PyTree, X, Xi
+from bilevelax.diagnostics.certify import certifier
+from bilevelax.diagnostics.estimates import batch_means
+from bilevelax.diagnostics.host import flat_rows
+from bilevelax.diagnostics.reference import QUICK, reference
 
-CALLS = 32  # of the estimator, behind its bias and variance
+DIAGNOSED_CALLS = 32  # of the estimator, behind its bias and variance
 
 
-@partial(jax.jit, static_argnames=("estimator",))
+@program(static_argnames=("estimator",))
 def _calls(key: Key, problem: Problem, x: X, contexts: Xi, estimator: Estimator) -> PyTree:
-    few = only_contexts(problem, contexts)
-    return batch_means(key, few, x, estimator=estimator, batches=CALLS)
+    return batch_means(key, problem, x, contexts, estimator=estimator, batches=DIAGNOSED_CALLS)
 
 
 def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, float]]:
@@ -43,7 +44,7 @@ def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, flo
         jax.block_until_ready(measure(1))  # compiles the first time
         started = time.perf_counter()
         rows = flat_rows(jax.block_until_ready(measure(2)))
-        seconds = (time.perf_counter() - started) / CALLS
+        seconds = (time.perf_counter() - started) / DIAGNOSED_CALLS
         bias = relative_bias(rows - exact.grad, exact.scale, exact.stderr)
         proof = look(problem, x, random.fold_in(key, 3))
         found = {
@@ -62,7 +63,7 @@ def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, flo
 
 
 def _require_stateless(estimator: Estimator, problem: Problem, x: X) -> None:
-    if jax.tree.leaves(jax.eval_shape(estimator.init, problem, x)):
+    if estimator.keeps_state(problem, x):
         raise ValueError(
             "`diagnose` of minimize needs an estimator that keeps no state between calls. This one does; "
             "leave diagnose out, or measure rt_mlmc, dl_sgd or saa."

@@ -77,3 +77,13 @@ def worst_direction(rows: np.ndarray, level: float) -> float:
         as_short = np.mean(others + (middle + push) ** 2 <= square)
         low, high = (middle, high) if as_short >= (1 - level) / 2 else (low, middle)
     return float(high**2)
+
+
+def distance(rows: np.ndarray, level: float) -> float:
+    """What the mean of the rows' distance from their expectation exceeds with probability 1 - level at most."""
+    rows = grouped(rows)
+    B = len(rows)
+    centred = (rows - rows.mean(0)) / np.sqrt(B * (B - 1))
+    small = centred.T @ centred if rows.shape[1] < B else centred @ centred.T
+    variances = np.maximum(np.linalg.eigvalsh(small)[::-1][: B - 1], 0.0)
+    return float(np.sqrt(np.quantile(_student(B, len(variances)) ** 2 @ variances, level)))

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import random
 
+from bilevelax.base.errors import require_integer, require_key, require_positive
+from bilevelax.base.text_table import Table, as_text, number, percent
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.problem import Key, Problem, X
+from bilevelax.diagnostics.averages import Lanes, averages, calls_of, pilot_rate
 from bilevelax.diagnostics.bias import Bias, relative_bias
-from bilevelax.diagnostics.certify import batch_means
-from bilevelax.diagnostics.reference import QUICK, Reference, flat_rows, only_contexts, reference
-from bilevelax.diagnostics.tables import number, percent, text_table
-from bilevelax.errors import require_integer, require_key, require_positive
-from bilevelax.estimate import Estimator
-from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
-from bilevelax.estimators.rt_mlmc import rt_mlmc
-from bilevelax.estimators.saa import saa
-from bilevelax.inverse import summed_neumann
-from bilevelax.lower import epoch_sgd
-from bilevelax.minibatch import minibatch
-from bilevelax.problem import Key, Problem, X
-from bilevelax.validate import as_arrays, check_shapes
+from bilevelax.diagnostics.candidates import TUNED_CONTEXTS, Candidate, candidates, lanes_of
+from bilevelax.diagnostics.estimates import batch_means
+from bilevelax.diagnostics.host import flat_rows
+from bilevelax.diagnostics.reference import QUICK, Reference, reference
+from bilevelax.problems.validate import as_arrays, check_shapes
 
-CONTEXTS = 32
-CALLS = 8  # of an estimator in one measurement
-rare = partial(antithetic_mlmc, levels=2, factor=8)  # few, large corrections: half the work x variance of halvings
+CALLS_A_LAP = 8  # of an estimator in one measurement
+SHORT, MORE = 0.05, 4  # seconds of a lap, up to which more of them are taken at once
+NOISELESS = 1e-3  # relative to the gradient's terms: noise that nobody needs to reduce
 
 
 class Trial(NamedTuple):
@@ -81,54 +77,7 @@ class Tuned(NamedTuple):
         left = f" No time for: {', '.join(self.skipped)}." if self.skipped else ""
         biased = self.trials[0].score(self.tol)[0]
         warning = f" Every candidate measured is biased above {percent(self.tol)}: this one least." if biased else ""
-        return f"Chosen in {self.seconds:.1f} s: {self.choice}.{warning}{left}\n{text_table(columns, rows)}"
-
-
-class Candidate(NamedTuple):
-    """An estimator by name; ``weight`` is how long it compiles, roughly and relative to `saa`."""
-
-    name: str
-    estimator: Estimator
-    weight: float = 1.0
-
-    def over(self, contexts: int, how: str) -> Candidate:
-        """The mean over so many contexts."""
-        spread = f", {contexts} contexts" + ", spread" * (how == "spread")
-        return self._replace(name=self.name + spread, estimator=minibatch(self.estimator, contexts, contexts=how))
-
-
-def candidates(problem: Problem, contexts: int, devices: int = 1) -> list[Candidate]:
-    """Estimators that can run on the problem, most promising first; the rates are typical of `correction_rate`.
-
-    Of no more contexts than a minibatch has, each gets its share of it: once where its gradient is
-    exact, so that a step takes the full batch, else as often as fills the minibatch.
-    """
-    n = problem.n_contexts
-    full = lambda lanes, each: -(-lanes // each) * each  # up to a multiple
-    once, often, how = (
-        (contexts, contexts, "independent") if n is None or n > contexts else (n, full(contexts, n), "spread")
-    )
-    once, often = full(once, devices), full(often, devices)
-    exact = [] if problem.support is None else [Candidate("saa(n='all')", saa("all")).over(once, how)]
-    named = [
-        Candidate("saa(n=32)", saa(32)),
-        Candidate("saa(n=8)", saa(8)),
-        Candidate("antithetic_mlmc(n0=8)", rare(8, correction_rate=0.05), 2.5),
-        Candidate("saa(n=128)", saa(128)),
-        Candidate("antithetic_mlmc(n0=32)", rare(32, correction_rate=0.01), 2.5),
-    ]
-    if problem.mu_g is not None and problem.L_g1 is not None:
-        lower, inverse = problem.lower or epoch_sgd(batch=8), problem.inverse or summed_neumann()
-        named += [
-            Candidate("rt_mlmc(K=8), 8 samples a draw", rt_mlmc(8, lower, inverse, batch=8), 5.0),
-            Candidate("rt_mlmc(K=8)", rt_mlmc(8), 5.0),
-        ]
-    return [*exact, *(each.over(often, how) for each in named)]
-
-
-def named_candidate(problem: Problem, choice: str, devices: int) -> Estimator:
-    """The candidate that `tune` called by this name."""
-    return {each.name: each.estimator for each in candidates(problem, CONTEXTS, devices)}[choice]
+        return f"Chosen in {self.seconds:.1f} s: {self.choice}.{warning}{left}\n{as_text(Table('', columns, rows))}"
 
 
 class Lap(NamedTuple):
@@ -137,23 +86,24 @@ class Lap(NamedTuple):
     rows: np.ndarray
     seconds: list[float]
     compile_seconds: float
+    shared: bool = False  # by the program that measures many
 
 
-def _measure(key: Key, problem: Problem, x: X, estimator: Estimator, before: Lap | None, times: int) -> Lap:
-    """``times`` more measurements of CALLS calls; the first of all compiles."""
-    rows, seconds, compile_seconds = before or (None, [], 0.0)
+def _measure(key: Key, call: Callable[[Key], Any], before: Lap | None, times: int, shared: bool) -> Lap:
+    """``times`` more measurements of CALLS_A_LAP calls, whose gradients ``call`` stacks; the first of all compiles."""
+    rows, seconds, compile_seconds, _ = before or (None, [], 0.0, shared)
     for i in range(times + (before is None)):
         started = time.perf_counter()
         key_i = random.fold_in(key, len(seconds) + 1 if rows is not None else 0)
-        new = jax.block_until_ready(batch_means(key_i, problem, x, estimator=estimator, batches=CALLS))
+        new = jax.block_until_ready(call(key_i))
         took = time.perf_counter() - started
         if before is None and i == 0:
             compile_seconds = took
         else:
-            seconds = [*seconds, took / CALLS]
+            seconds = [*seconds, took / CALLS_A_LAP]
         rows = flat_rows(new) if rows is None else np.concatenate([rows, flat_rows(new)])
     assert rows is not None
-    return Lap(rows, seconds, compile_seconds)
+    return Lap(rows, seconds, compile_seconds, shared)
 
 
 def _trial(name: str, estimator: Estimator, lap: Lap, exact: Reference) -> Trial:
@@ -168,7 +118,7 @@ def tune(
     *,
     key: Key,
     budget_seconds: float = 10.0,
-    contexts: int = CONTEXTS,
+    contexts: int = TUNED_CONTEXTS,
     tol: float = 0.05,
     among: dict[str, Estimator] | None = None,
     devices: int = 1,
@@ -179,9 +129,10 @@ def tune(
     it, and with all its outcomes known the gradient is exact. All that the budget allows are measured a
     little, the better half of them twice as long, and so on until one is left or time is up
     (successive halving); a survivor that turns out biased gives way to the best without visible bias.
+    One program measures `saa` of every size, and the rate of `antithetic_mlmc` in a pilot.
     Bias is measured against exact gradients of 32 contexts and relative to the size of the
     gradient's terms. Compilation takes most of a small budget: what there is no time for is listed
-    in ``skipped``; one candidate is measured whatever the budget.
+    in ``skipped``; sample averages, or one of ``among``, are measured whatever the budget.
 
     Args:
         budget_seconds: for all of it, compilation included.
@@ -203,11 +154,14 @@ def tune(
     x = as_arrays("x", "tune", x)
     check_shapes(problem, x)
     exact = reference(random.fold_in(key, 0), problem, x, **QUICK)
-    few, key_rows = only_contexts(problem, exact.contexts), random.fold_in(key, 1)
-    measure = partial(_measure, key_rows, few, x)
     left = lambda: budget_seconds - (time.perf_counter() - started)
-    chosen = candidates(problem, contexts, devices) if among is None else [Candidate(*each) for each in among.items()]
-    trials = best_first(_halved(_first_laps(chosen, measure, left), chosen, exact, measure, left, tol), tol)
+    bench = Bench(problem, x, exact, random.fold_in(key, 1), left, tol, lanes_of(problem, contexts, devices)[1])
+    if among is None:
+        chosen, laps = _of_the_library(bench, contexts, devices, random.fold_in(key, 2))
+    else:
+        chosen, laps = [Candidate(*each) for each in among.items()], {}
+    laps = _first_laps(chosen, laps, bench)
+    trials = best_first(_halved(laps, chosen, bench), tol)
     measured = {trial.name for trial in trials}
     skipped = tuple(each.name for each in chosen if each.name not in measured)
     best = trials[0]
@@ -219,38 +173,95 @@ def tune(
     return Tuned(best.estimator, best.name, tuple(trials), skipped, time.perf_counter() - started, tol)
 
 
-def _first_laps(chosen: list[Candidate], measure: Callable[..., Lap], left: Callable[[], float]) -> dict[str, Lap]:
-    """A first measurement of the candidates that there is time to compile; of one, whatever the time."""
-    laps: dict[str, Lap] = {}
-    unit = 0.0  # seconds of compilation per weight, the most seen
+class Bench(NamedTuple):
+    """Where candidates are measured."""
+
+    problem: Problem
+    x: X
+    exact: Reference
+    key: Key
+    left: Callable[[], float]  # seconds
+    tol: float
+    lanes: Lanes  # contexts of the candidates that one program measures
+
+    def alone(self, each: Candidate, before: Lap | None, times: int) -> Lap:
+        """By a program of its own."""
+        where = self.problem, self.x, self.exact.contexts
+        call = lambda key: batch_means(key, *where, estimator=each.estimator, batches=CALLS_A_LAP)
+        return _measure(self.key, call, before, times, shared=False)
+
+    def together(self, each: Candidate, before: Lap | None, times: int) -> Lap:
+        """By the program that measures sample averages of any size; in its blocks they take longer than alone."""
+        where = self.problem, self.x, self.exact.contexts, calls_of(each.n or 1, CALLS_A_LAP), self.lanes
+        mean = lambda a: np.mean(np.asarray(a, np.float64), axis=1)  # over the contexts of a call
+        call = lambda key: jax.tree.map(mean, averages(key, *where)[0])
+        return _measure(self.key, call, before, times, shared=True)
+
+    def trial(self, each: Candidate, lap: Lap) -> Trial:
+        return _trial(each.name, each.estimator, lap, self.exact)
+
+    def noiseless(self, trial: Trial) -> bool:
+        """Whether less variance would not help: no bias, and calls that hardly differ."""
+        return trial.bias.decided(self.tol) is True and trial.variance <= (NOISELESS * self.exact.scale) ** 2
+
+
+def _of_the_library(bench: Bench, contexts: int, devices: int, key: Key) -> tuple[list[Candidate], dict[str, Lap]]:
+    """The library's own candidates, and first laps of those that need no program of their own.
+
+    Where all outcomes are known, they are taken first, and alone where that leaves no noise.
+    """
+    made, laps = candidates(bench.problem, contexts, devices), {}
+    if bench.problem.support is not None:
+        laps[made[0].name] = bench.alone(made[0], None, 1)
+        if bench.noiseless(bench.trial(made[0], laps[made[0].name])):
+            return made[:1], laps
+    started = time.perf_counter()
+    rate = pilot_rate(key, bench.problem, bench.x, bench.exact.contexts, bench.lanes)
+    seconds = time.perf_counter() - started  # nearly all of it compiles what follows
+    made = candidates(bench.problem, contexts, devices, rate)
+    for each in made:
+        if each.n is not None:
+            lap = bench.together(each, None, 1)
+            if lap.seconds[0] * CALLS_A_LAP < SHORT:  # a single one so short says little
+                lap = bench.together(each, lap, MORE)
+            laps[each.name] = lap._replace(compile_seconds=lap.compile_seconds + seconds)
+            seconds = 0.0
+    return made, laps
+
+
+def _first_laps(chosen: list[Candidate], laps: dict[str, Lap], bench: Bench) -> dict[str, Lap]:
+    """A first measurement of what there is time to compile; of one candidate, whatever the time.
+
+    What must compete with others than those of its program is measured again by its own.
+    """
+    before = len(laps)
+    unit = max((lap.compile_seconds for lap in laps.values()), default=0.0)  # for a weight of one, the most seen
     for each in chosen:
-        if not laps or left() > each.weight * unit:
-            laps[each.name] = measure(each.estimator, None, 1)
+        if each.name not in laps and (not laps or bench.left() > each.weight * unit):
+            laps[each.name] = bench.alone(each, None, 1)
             unit = max(unit, laps[each.name].compile_seconds / each.weight)
+    shared = [each for each in chosen if each.name in laps and laps[each.name].shared]
+    if shared and len(laps) > before:
+        best = min(shared, key=lambda each: bench.trial(each, laps[each.name]).score(bench.tol))
+        laps[best.name] = bench.alone(best, None, 1)
     return laps
 
 
-def _halved(
-    laps: dict[str, Lap],
-    chosen: list[Candidate],
-    exact: Reference,
-    measure: Callable[..., Lap],
-    left: Callable[[], float],
-    tol: float,
-) -> list[Trial]:
+def _halved(laps: dict[str, Lap], chosen: list[Candidate], bench: Bench) -> list[Trial]:
     """Measure the better half twice as long, and so on; those that stayed longest come first."""
-    named = {each.name: each.estimator for each in chosen}
-    trials = {name: _trial(name, named[name], lap, exact) for name, lap in laps.items()}
-    ranked = lambda names: sorted((trials[name] for name in names), key=lambda trial: trial.score(tol))
+    named = {each.name: each for each in chosen}
+    trials = {name: bench.trial(named[name], lap) for name, lap in laps.items()}
+    ranked = lambda names: sorted((trials[name] for name in names), key=lambda trial: trial.score(bench.tol))
     dropped: list[Trial] = []
     alive, times = ranked(trials), 2
-    while len(alive) > 1 and left() > 0:
+    while len(alive) > 1 and bench.left() > 0:
         half, times = -(-len(alive) // 2), 2 * times
         alive, dropped = alive[:half], [*alive[half:], *dropped]
         for name, _, _, seconds, *_ in alive:
-            if left() > times * CALLS * seconds:
+            if bench.left() > times * CALLS_A_LAP * seconds:
+                measure = bench.together if laps[name].shared else bench.alone
                 laps[name] = measure(named[name], laps[name], times)
-                trials[name] = _trial(name, named[name], laps[name], exact)
+                trials[name] = bench.trial(named[name], laps[name])
         alive = ranked(trial.name for trial in alive)
     return [*alive, *dropped]
 

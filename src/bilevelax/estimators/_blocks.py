@@ -11,8 +11,8 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
-from bilevelax.estimators._tables import put, take
-from bilevelax.problem import Eta, Key, Problem, PyTree, X, Xi, Y
+from bilevelax.core.problem import Eta, Key, Problem, PyTree, X, Xi, Y
+from bilevelax.exact.context_rows import put, take
 
 
 class Blocks(NamedTuple):

@@ -11,9 +11,16 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
-from bilevelax import trees
-from bilevelax.errors import require_choice, require_integer, require_positive, require_share
-from bilevelax.estimate import Cost, Estimate, Estimator
+from bilevelax.base.errors import (
+    require_choice,
+    require_integer,
+    require_positive,
+    require_share,
+    require_unconstrained,
+)
+from bilevelax.core import trees
+from bilevelax.core.estimate import Cost, Estimate, Estimator
+from bilevelax.core.problem import Key, Problem, X, Y
 from bilevelax.estimators._blocks import (
     Adjoints,
     Point,
@@ -24,11 +31,10 @@ from bilevelax.estimators._blocks import (
     extrapolation,
     tracker,
 )
-from bilevelax.estimators._tables import Step, check_step, put, step_at, table_of_starts, take
-from bilevelax.problem import Key, Problem, X, Y
+from bilevelax.exact.context_rows import Step, check_step, put, step_at, table_of_starts, take
 
 
-class Settings(NamedTuple):
+class Bsvrb(NamedTuple):
     """The arguments of `bsvrb`."""
 
     version: int
@@ -44,7 +50,7 @@ class Settings(NamedTuple):
     largest: int
 
 
-class State(NamedTuple):
+class BsvrbState(NamedTuple):
     """What the next step needs. Tables have M rows, each a y."""
 
     t: jax.Array
@@ -57,7 +63,8 @@ class State(NamedTuple):
     memory: Any  # Adjoints, or in version 1 the table of Hessians (M, d_y, d_y)
 
 
-def first_state(problem: Problem, x: X, settings: Settings) -> State:
+def first_state(problem: Problem, x: X, settings: Bsvrb) -> BsvrbState:
+    require_unconstrained("bsvrb", problem)
     y = table_of_starts("bsvrb", problem, x)
     M, zeros = problem.n_contexts, tree.zeros_like(y)
     memory: Any = Adjoints(zeros, zeros, zeros)
@@ -65,7 +72,7 @@ def first_state(problem: Problem, x: X, settings: Settings) -> State:
         flat = ravel_pytree(take(y, 0))[0]
         refuse_large(M, flat, settings.largest)
         memory = jnp.zeros((M, flat.size, flat.size), flat.dtype)
-    return State(jnp.zeros((), jnp.int32), x, tree.zeros_like(x), y, y, zeros, jnp.zeros(M, bool), memory)
+    return BsvrbState(jnp.zeros((), jnp.int32), x, tree.zeros_like(x), y, y, zeros, jnp.zeros(M, bool), memory)
 
 
 def refuse_large(M: Any, flat: jax.Array, largest: int) -> None:
@@ -93,7 +100,7 @@ def storm(w: X, G_before: X, G_now: X, keep: jax.Array) -> X:
     return jax.tree.map(lambda w, old, new: keep.astype(w.dtype) * (w - old) + new, w, G_before, G_now)
 
 
-def advance(key: Key, problem: Problem, x: X, state: State, settings: Settings) -> tuple[Estimate, State]:
+def advance(key: Key, problem: Problem, x: X, state: BsvrbState, settings: Bsvrb) -> tuple[Estimate, BsvrbState]:
     """One step of BSVRB. The optimizer has moved x since ``state`` was made."""
     M = problem.n_contexts or 0  # None has been refused by first_state
     n = min(settings.blocks, M)
@@ -121,7 +128,7 @@ def advance(key: Key, problem: Problem, x: X, state: State, settings: Settings) 
     b = settings.b(state.t) if callable(settings.b) else settings.b
     w = storm(state.w, G_before, G_now, jnp.where(state.t == 0, 0.0, 1.0 - b))
     cost = Cost(eta=3, grad_f=2, grad_g=2, hess_g=products, cross_g=2).times(settings.batch) + Cost(xi=1)
-    state = State(state.t + 1, x, w, y, state.y, s, state.seen.at[blocks.rows].set(True), memory)
+    state = BsvrbState(state.t + 1, x, w, y, state.y, s, state.seen.at[blocks.rows].set(True), memory)
     return Estimate(w, cost.times(n), {}), state
 
 
@@ -182,5 +189,5 @@ def bsvrb(
         require_positive(name, "bsvrb", positive, optional=True, infinite=name == "R")
     check_step("tau", "bsvrb", tau)
     check_step("tau_v", "bsvrb", tau_v)
-    settings = Settings(version, blocks, batch, a, b, c, tau, tau_v, R, mu, largest)
+    settings = Bsvrb(version, blocks, batch, a, b, c, tau, tau_v, R, mu, largest)
     return Estimator(partial(first_state, settings=settings), partial(advance, settings=settings))

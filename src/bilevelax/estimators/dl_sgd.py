@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from jax import random
 
-from bilevelax.errors import require_integer
-from bilevelax.estimate import Cost, Estimate, Estimator, first_of_split, stateless
-from bilevelax.estimators.rt_mlmc import Settings
-from bilevelax.hypergradient import hypergradient
-from bilevelax.inverse import InverseHessian, inverse_of
-from bilevelax.lower import LowerSolver, lower_of
-from bilevelax.problem import Key, Problem, X
+from bilevelax.core.double_loop import DoubleLoop
+from bilevelax.core.estimate import Cost, Estimate, Estimator, first_of_split, stateless
+from bilevelax.core.inverse import InverseHessian
+from bilevelax.core.lower import LowerSolver
+from bilevelax.core.problem import Key, Problem, X
 
 
 def dl_sgd(
@@ -27,14 +25,13 @@ def dl_sgd(
         inverse: inverse-Hessian estimate; by default the problem's own, else `neumann()`.
         batch: samples averaged in each draw of the hypergradient; 1 is the paper.
     """
-    require_integer("K", "dl_sgd", K, 1)
-    require_integer("batch", "dl_sgd", batch, 1)
+    loops = DoubleLoop(K, lower, inverse, batch).checked("dl_sgd")
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
         key_xi, _, key_y, key_v = random.split(key, 4)
         xi = problem.context(key_xi)
-        y = lower_of(problem, lower)(key_y, problem, x, xi, K)
-        grad, cost = hypergradient(key_v, problem, x, y.last, xi, inverse_of(problem, inverse), batch)
+        y = loops.solver(problem)(key_y, problem, x, xi, K)
+        grad, cost = loops.gradient(key_v, problem, x, y.last, xi)
         return Estimate(grad, Cost(xi=1) + y.cost + cost, {})
 
-    return stateless(estimate, settings=Settings(K, lower, inverse, batch), contexts=first_of_split(4))
+    return stateless(estimate, settings=loops, contexts=first_of_split(4))

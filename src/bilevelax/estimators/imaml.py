@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from jax import lax, random
 from optax import tree
 
-from bilevelax import trees
-from bilevelax.errors import require_integer, require_positive
-from bilevelax.estimate import Cost, Count, Estimate, Estimator, first_of_split, stateless
-from bilevelax.newton import cg
-from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
-from bilevelax.sample_average import newton_cg
+from bilevelax.base.errors import require_integer, require_positive, require_unconstrained
+from bilevelax.core import trees
+from bilevelax.core.estimate import Cost, Count, Estimate, Estimator, first_of_split, stateless
+from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
+from bilevelax.exact.linear import cg
+from bilevelax.exact.sample_average import newton_cg
 
 
 def _adapt(problem: Problem, x: X, xi: Xi, eta: Eta, steps: int | None, gamma: float | None) -> tuple[Y, Cost]:
@@ -52,6 +52,7 @@ def imaml(n: int = 32, steps: int | None = 16, gamma: float | None = None, cg_st
     require_integer("cg_steps", "imaml", cg_steps, 1)
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
+        require_unconstrained("imaml", problem)
         key_xi, key_g, key_f = random.split(key, 3)
         xi = problem.context(key_xi)
         problem = problem.averaged(n)

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 
-from bilevelax import trees
-from bilevelax.errors import require_integer, require_positive
-from bilevelax.estimate import Cost, Count, Estimate, Estimator, first_of_split, stateless
-from bilevelax.problem import Eta, Key, Problem, X, Xi, Y
+from bilevelax.base.errors import require_integer, require_positive, require_unconstrained
+from bilevelax.core import trees
+from bilevelax.core.estimate import Cost, Count, Estimate, Estimator, first_of_split, stateless
+from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
 
 
 def adapt(key: Key, problem: Problem, x: X, xi: Xi, m: int, gamma: float, first_order: bool = False) -> Y:
@@ -46,6 +46,7 @@ def maml(m: int = 1, gamma: float = 0.1, first_order: bool = False, batch: int =
     require_integer("batch", "maml", batch, 1)
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
+        require_unconstrained("maml", problem)
         key_xi, key_y, key_f = random.split(key, 3)
         xi = problem.context(key_xi)
         problem = problem.averaged(batch)

@@ -7,12 +7,12 @@ from typing import Any
 import jax.numpy as jnp
 from jax import random
 
-from bilevelax.draws import Range, average_of, with_replacement
-from bilevelax.errors import require_choice, require_integer
-from bilevelax.estimate import Cost, Estimate, Estimator, first_of_split, stateless, visit
-from bilevelax.newton import LinearSolver, direct_or_cg
-from bilevelax.problem import Key, Problem, X, Xi
-from bilevelax.sample_average import Average, Solver, newton_solver, of_stack, respond_from_start
+from bilevelax.base.errors import require_choice, require_integer
+from bilevelax.core.estimate import Cost, Estimate, Estimator, first_of_split, stateless, visit
+from bilevelax.core.problem import Key, Problem, X, Xi
+from bilevelax.exact.draws import Range, average_of, with_replacement
+from bilevelax.exact.linear import LinearSolver
+from bilevelax.exact.sample_average import Average, Solver, newton_solver, of_stack, respond_from_start
 
 F_SAMPLES = ("same", "fresh")
 
@@ -51,7 +51,7 @@ def saa(
             and the only randomness left is the context.
         solver: of the lower level; by default `newton_solver()`, damped Newton with CG.
         linear_solver: of the adjoint system, on the same mean Hessian; by default direct for d_y
-            up to 16, else CG to a relative residual of 7e-5 in single and 4e-10 in double precision.
+            up to 16, else CG to a relative error of 7e-5 in single and 4e-10 in double precision.
         f_samples: ``"same"``: f is averaged over the samples of g. Where eta is a pair (train,
             test) drawn independently, its parts are separate samples already. ``"fresh"``: over n
             others, for an f that reads the same part of eta as g.
@@ -62,14 +62,13 @@ def saa(
         require_integer("n", "saa", n, 1)
     require_choice("f_samples", "saa", f_samples, F_SAMPLES)
     solver = solver or newton_solver()
-    linear_solver = linear_solver or direct_or_cg()
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
         key_xi, key_y = random.split(key)
         xi = problem.context(key_xi)
         average, drawn = sample_average(key_y, problem, x, xi, n, f_samples)
         response = respond_from_start(average, problem, x, xi, solver, linear_solver)
-        aux = {"lower_grad_norm": response.solution.grad_norm, "newton_steps": response.solution.iterations}
+        aux = {**response.watched(), "newton_steps": response.solution.iterations}
         return Estimate(response.grad, drawn + response.cost, aux, visit(xi, response.solution.y))
 
     return stateless(estimate, contexts=first_of_split(2))

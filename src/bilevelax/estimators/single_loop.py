@@ -10,19 +10,20 @@ import jax.numpy as jnp
 from jax import random
 from optax import tree
 
-from bilevelax import trees
-from bilevelax.errors import require_choice, require_integer
-from bilevelax.estimate import Cost, Estimate, Estimator
-from bilevelax.estimators._tables import Step, check_step, put, step_at, table_of_starts, take
-from bilevelax.hypergradient import hypergradient
-from bilevelax.inverse import InverseHessian, inverse_of
-from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
+from bilevelax.base.errors import require_choice, require_integer, require_unconstrained
+from bilevelax.core import trees
+from bilevelax.core.estimate import Cost, Estimate, Estimator
+from bilevelax.core.hypergradient import hypergradient
+from bilevelax.core.inverse import InverseHessian, inverse_of
+from bilevelax.core.problem import Key, Problem, X, Xi, Y
+from bilevelax.exact.context_rows import Step, check_step, put, step_at, table_of_starts, take
+from bilevelax.problems.joint import at_answer, draw_pair
 
 METHODS = ("soba", "ttsa")
 DECAY = {"soba": 0.5, "ttsa": 0.4}  # the lower step falls as t^-DECAY
 
 
-class State(NamedTuple):
+class SingleLoopState(NamedTuple):
     """y and, for SOBA, the adjoint v: one of each, or tables of M rows."""
 
     t: jax.Array
@@ -33,22 +34,24 @@ class State(NamedTuple):
 def merged(problem: Problem) -> Problem:
     """The problem to someone who takes the context for noise: no xi, and eta = (xi, eta) drawn jointly."""
 
-    def sample_conditional(key: Key, xi: tuple[()], data: PyTree) -> tuple[Xi, Any]:
-        drawn = dataclasses.replace(problem, data=data)
-        key_xi, key_eta = random.split(key)
-        context = drawn.context(key_xi)
-        return context, drawn.conditional(key_eta, context)
-
-    return dataclasses.replace(
-        problem,
-        f=lambda x, y, eta, xi: problem.f(x, y, eta[1], eta[0]),
-        g=lambda x, y, eta, xi: problem.g(x, y, eta[1], eta[0]),
+    one_for_all = lambda x, y, pair: y
+    return problem.replace(
+        f=at_answer(problem.f, one_for_all),
+        g=at_answer(problem.g, one_for_all),
         sample_context=lambda key, data: (),
-        sample_conditional=sample_conditional,
+        sample_conditional=lambda key, xi, data: draw_pair(key, dataclasses.replace(problem, data=data)),
+        init_y=lambda x, xi: zero_start(problem, x),
         n_contexts=None,
         context_at=None,
         support=None,
     )
+
+
+def zero_start(problem: Problem, x: X) -> Y:
+    """Where one y for all contexts starts: which context's start? None's, zero."""
+    key = jax.eval_shape(lambda: random.key(0))
+    shapes = jax.eval_shape(lambda key, problem, x: problem.start(x, problem.context(key)), key, problem, x)
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
 
 
 def soba(key: Key, problem: Problem, x: X, xi: Xi, y: Y, v: Y, beta: Any, batch: int) -> tuple[X, Y, Y, Cost]:
@@ -104,16 +107,12 @@ def single_loop(
     require_integer("batch", "single_loop", batch, 1)
     check_step("beta", "single_loop", beta)
 
-    def init(problem: Problem, x: X) -> State:
-        if table:
-            y = table_of_starts("single_loop(table=True)", problem, x)
-        else:  # which context's start? none's: zero
-            key = jax.eval_shape(lambda: random.key(0))
-            shapes = jax.eval_shape(lambda key, problem, x: problem.start(x, problem.context(key)), key, problem, x)
-            y = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-        return State(jnp.zeros((), jnp.int32), y, tree.zeros_like(y) if method == "soba" else None)
+    def init(problem: Problem, x: X) -> SingleLoopState:
+        require_unconstrained("single_loop", problem)
+        y = table_of_starts("single_loop(table=True)", problem, x) if table else zero_start(problem, x)
+        return SingleLoopState(jnp.zeros((), jnp.int32), y, tree.zeros_like(y) if method == "soba" else None)
 
-    def estimate(key: Key, problem: Problem, x: X, state: State) -> tuple[Estimate, State]:
+    def estimate(key: Key, problem: Problem, x: X, state: SingleLoopState) -> tuple[Estimate, SingleLoopState]:
         key_xi, key_step = random.split(key)
         decay = lambda L, t: (1 + t).astype(float) ** -DECAY[method] / (2 * L)
         step = step_at("beta", "single_loop", beta, state.t, problem, decay)
@@ -128,6 +127,6 @@ def single_loop(
         if table:
             y, v = put((state.y, state.v), i, (y, v))
         cost = dataclasses.replace(cost, xi=1 if table else cost.eta)
-        return Estimate(grad, cost, {}), State(state.t + 1, y, v)
+        return Estimate(grad, cost, {}), SingleLoopState(state.t + 1, y, v)
 
     return Estimator(init, estimate)

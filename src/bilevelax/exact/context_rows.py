@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bilevelax.errors import require_positive
-from bilevelax.problem import Problem, PyTree, X, Y
+from bilevelax.base.errors import require_positive
+from bilevelax.core.problem import Problem, PyTree, X, Y
 
 Step = float | Callable[[Any], Any] | None  # a number, an optax schedule, or a default from the problem
 

@@ -7,11 +7,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax, random
 
-from bilevelax.estimate import Count
-from bilevelax.problem import Eta, Key, Problem, X, Xi
-from bilevelax.sample_average import Average, of_blocks, of_stack
+from bilevelax.core.estimate import Count
+from bilevelax.core.problem import Eta, Key, Problem, X, Xi
+from bilevelax.exact.sample_average import Average, of_blocks, of_stack
+
+
+def samples_of(key: Key, problem: Problem, xi: Xi, n: int) -> tuple[Eta, jax.Array]:
+    """(samples, weights): all outcomes of a context where they are known, else n draws."""
+    if problem.support is not None:
+        return problem.outcomes(xi)
+    return problem.conditionals(key, xi, n), jnp.full(n, 1 / n)
+
+
+def halves(n: int) -> list[jax.Array]:
+    """Weights of the mean over the first half of n samples, and over the others."""
+    first = np.arange(n) < n // 2
+    return [jnp.asarray(half / max(half.sum(), 1)) for half in (first, ~first)]
 
 
 class Draws(NamedTuple):
@@ -70,16 +84,16 @@ def kept(draws: Draws, n: Count, block: int, capacity: int) -> Draws:
 
 
 class Range(NamedTuple):
-    """Samples start, ..., start + size - 1; ``bound``, if any, is a size known at compile time and not smaller."""
+    """Samples start, ..., start + size - 1. ``most`` is not smaller, and the same for all that is vectorised."""
 
     start: Any
     size: Any
-    bound: int | None = None
+    most: Any  # where it is known at compile time, the range is taken in one piece
 
 
 def average_of(draws: Draws, problem: Problem, x: X, xi: Xi, samples: Range, block: int) -> Average:
     """The sample-average problem on a range: in one piece where its size is known, else in blocks."""
-    start, size, bound = samples
+    start, size, most = samples
     mass = draws.mass(start, size)
 
     def piece(offset: Count, n: int) -> tuple[Eta, jax.Array]:
@@ -87,6 +101,6 @@ def average_of(draws: Draws, problem: Problem, x: X, xi: Xi, samples: Range, blo
         etas, weights = draws.at(start + j)
         return etas, jnp.where(j < size, weights / mass, 0)
 
-    if bound is not None:
-        return of_stack(problem, x, xi, *piece(0, bound), size)
-    return of_blocks(problem, x, xi, lambda b: piece(b * block, block), -(-size // block), size)
+    if isinstance(most, int):
+        return of_stack(problem, x, xi, *piece(0, most), size)
+    return of_blocks(problem, x, xi, lambda b: piece(b * block, block), -(-most // block), size)

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
+from jax.flatten_util import ravel_pytree
 
-from bilevelax.errors import require_integer, require_key, require_share
-from bilevelax.problem import Key, Problem, X, Xi, Y
-from bilevelax.sample_average import newton_cg
-from bilevelax.validate import as_arrays, check_shapes
+from bilevelax.base.compiling import program
+from bilevelax.base.errors import require_integer, require_key, require_share
+from bilevelax.core.problem import Key, Problem, X, Xi, Y
+from bilevelax.exact.draws import samples_of
+from bilevelax.exact.sample_average import ROWS_A_BLOCK, of_stack_in_blocks, tight_solver
+from bilevelax.problems.validate import as_arrays, check_shapes
 
-LANES = 32  # contexts solved at once by `evaluate`
+EVALUATED_AT_ONCE = 32  # contexts solved at once by `evaluate`
+ROWS_AT_ONCE = 16_384  # samples that they add up at once
 
 
-@partial(jax.jit, static_argnames="n")
-def _respond(key: Key, problem: Problem, x: X, xi: Xi, n: int) -> Y:
-    if problem.support is not None:
-        return newton_cg(problem.weighted(), x, xi, problem.outcomes(xi), problem.start(x, xi)).y
-    average = problem.averaged(n)
-    return newton_cg(average, x, xi, average.conditional(key, xi), problem.start(x, xi)).y
+@program(static_argnames="n")
+def _respond(key: Key, problem: Problem, x: X, xi: Xi, n: int) -> tuple[Y, jax.Array]:
+    """(answer, solved?)."""
+    start = problem.start(x, xi)
+    average = of_stack_in_blocks(problem, x, xi, *samples_of(key, problem, xi, n))
+    solution = tight_solver(start)(average, start)
+    return solution.y, jnp.asarray(solution.solved)
 
 
 def respond(problem: Problem, x: X, xi: Xi, *, key: Key, n: int = 4096) -> Y:
@@ -37,7 +41,24 @@ def respond(problem: Problem, x: X, xi: Xi, *, key: Key, n: int = 4096) -> Y:
     require_integer("n", "respond", n, 1)
     x = as_arrays("x", "respond", x)
     check_shapes(problem, x)
-    return _respond(key, problem, x, xi, n)
+    y, solved = _respond(key, problem, x, xi, n)
+    if problem.constraint is not None:
+        require_answer("respond", xi, y, solved)
+    return y
+
+
+def require_answer(owner: str, xi: Xi, y: Y, solved: Any) -> None:
+    """An answer of a follower with a constraint, or a sentence that names the context without one."""
+    if not all(bool(jnp.all(jnp.isfinite(a))) for a in jax.tree.leaves(y)):
+        raise ValueError(
+            f"{owner} found no y in the problem's `constraint`: the set is empty, or g is not finite, at this x and "
+            f"xi = {xi}. Widen the bounds there."
+        )
+    if not bool(solved):
+        raise ValueError(
+            f"{owner} found no minimum of g on the problem's `constraint` at xi = {xi}: g may be unbounded below. "
+            "See `check`."
+        )
 
 
 class Evaluation(NamedTuple):
@@ -50,17 +71,18 @@ class Evaluation(NamedTuple):
     n: int
 
 
-@partial(jax.jit, static_argnames=("n", "samples"))
-def _costs(key: Key, problem: Problem, x: X, n: int, samples: int) -> jax.Array:
-    average = problem.averaged(samples)
+@program(static_argnames=("n", "samples"))
+def _costs(key: Key, problem: Problem, x: X, n: int, samples: int) -> tuple[jax.Array, jax.Array]:
+    """Of each context: (cost, was its follower solved?)."""
 
-    def one(i: jax.Array) -> jax.Array:
+    def one(i: jax.Array) -> tuple[jax.Array, jax.Array]:
         key_xi, key_y, key_f = random.split(random.fold_in(key, i), 3)
         xi = problem.context(key_xi)
-        y = _respond(key_y, problem, x, xi, samples)
-        return average.f(x, y, average.conditional(key_f, xi), xi)
+        y, solved = _respond(key_y, problem, x, xi, samples)
+        paid = problem.conditionals(key_f, xi, samples), jnp.full(samples, 1 / samples)
+        return of_stack_in_blocks(problem, x, xi, *paid).f(y), solved & jnp.all(jnp.isfinite(ravel_pytree(y)[0]))
 
-    return lax.map(one, jnp.arange(n), batch_size=min(n, LANES))
+    return lax.map(one, jnp.arange(n), batch_size=min(n, EVALUATED_AT_ONCE, ROWS_AT_ONCE // min(samples, ROWS_A_BLOCK)))
 
 
 def evaluate(problem: Problem, x: X, *, key: Key, n: int = 1000, samples: int = 256, level: float = 0.95) -> Evaluation:
@@ -75,7 +97,12 @@ def evaluate(problem: Problem, x: X, *, key: Key, n: int = 1000, samples: int = 
     require_share("level", "evaluate", level)
     x = as_arrays("x", "evaluate", x)
     check_shapes(problem, x)
-    costs = np.asarray(_costs(key, problem, x, n, samples), np.float64)
+    paid, solved = _costs(key, problem, x, n, samples)
+    if problem.constraint is not None and not np.all(solved):
+        key_xi, key_y, _ = random.split(random.fold_in(key, int(np.argmin(solved))), 3)
+        xi = problem.context(key_xi)
+        require_answer("evaluate", xi, _respond(key_y, problem, x, xi, samples)[0], False)
+    costs = np.asarray(paid, np.float64)
     mean, stderr = float(costs.mean()), float(costs.std(ddof=1) / np.sqrt(n))
     z = float(jax.scipy.stats.norm.ppf((1 + level) / 2))
     return Evaluation(mean, mean - z * stderr, mean + z * stderr, stderr, n)

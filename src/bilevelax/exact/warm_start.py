@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,10 +12,11 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
-from bilevelax.errors import require_positive, require_share
-from bilevelax.estimate import Estimate, Estimator, State
-from bilevelax.estimators._tables import table_of_starts
-from bilevelax.problem import Key, Problem, X, Xi, Y
+from bilevelax.base.errors import require_positive, require_share
+from bilevelax.core.estimate import Estimate, Estimator, State
+from bilevelax.core.problem import Key, Problem, X, Xi, Y
+from bilevelax.exact.context_rows import table_of_starts
+from bilevelax.problems.bases import coordinates
 
 MOST = 2048  # features of a context
 PAIRS = 16  # largest context whose products of coordinates are among the default features
@@ -31,6 +31,13 @@ class Memory(NamedTuple):
     learn: Callable[[State, Xi, Y, Y], State]  # from stacked contexts, answers and starting points
 
 
+class Warm(NamedTuple):
+    """What a warm-started estimator is made of; ``again`` warm-starts another one alike."""
+
+    estimator: Estimator
+    again: Callable[[Estimator], Estimator]
+
+
 def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimator:
     """``estimator`` with solves that start from a guess learnt on the way.
 
@@ -39,7 +46,7 @@ def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimato
     little between outer steps.
 
     Args:
-        estimator: a `saa` or `antithetic_mlmc`, as a rule in a `minibatch`.
+        estimator: a `saa` or `antithetic_mlmc`, or a `minibatch` of one; a `minibatch` of the result is the same.
         memory: `warm_table` or `warm_regression`; by default a table where contexts are numbered.
     """
 
@@ -54,7 +61,7 @@ def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimato
         memory = of(problem)
         known = memory.prepare(problem)
         guess = lambda x, xi, data: memory.recall(data[1], xi, known.start(x, xi))
-        warm = dataclasses.replace(known.carrying(state), guess=guess)
+        warm = known.carrying(state).replace(guess=guess)
         found, _ = estimator.estimate(key, warm, x, estimator.init(warm, x))
         if not found.visits:
             raise ValueError(
@@ -64,7 +71,8 @@ def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimato
         starts = jax.vmap(partial(known.start, x))(xis)
         return found._replace(visits=()), memory.learn(state, xis, ys, starts)
 
-    return Estimator(init, estimate, settings=estimator.settings, contexts=estimator.contexts)
+    settings = Warm(estimator, partial(warm_started, memory=memory))
+    return Estimator(init, estimate, settings=settings, contexts=estimator.contexts)
 
 
 def warm_table() -> Memory:
@@ -94,8 +102,7 @@ def _numbered(problem: Problem) -> Problem:
         return lambda *args: function(*args[:place], args[place][1], *args[place + 1 :])
 
     numbered = lambda i, data: (jnp.asarray(i, jnp.int32), at(i, data))
-    return dataclasses.replace(
-        problem,
+    return problem.replace(
         f=inner(problem.f, 3),
         g=inner(problem.g, 3),
         sample_context=lambda key, data: numbered(random.randint(key, (), 0, n, jnp.int32), data),
@@ -103,6 +110,7 @@ def _numbered(problem: Problem) -> Problem:
         sample_conditional=inner(problem.sample_conditional, 1),
         support=None if problem.support is None else inner(problem.support, 0),
         init_y=inner(problem.init_y, 1),
+        constraint=problem.constraint and problem.constraint.seeing(lambda xi: xi[1]),
     )
 
 
@@ -158,9 +166,8 @@ def warm_regression(
 
 
 def _polynomial(xi: Xi) -> jax.Array:
-    """1, the coordinates of xi, and their products where they are few. Integers are numbers of rows, not sizes."""
-    floats = [a.astype(float) for a in map(jnp.asarray, jax.tree.leaves(xi)) if jnp.issubdtype(a.dtype, jnp.floating)]
-    z: Any = ravel_pytree(floats)[0]
+    """1, the coordinates of xi, and their products where they are few."""
+    z = coordinates(xi)
     i, j = jnp.triu_indices(z.size)
     products = [z[i] * z[j]] if z.size <= PAIRS else []
     return jnp.concatenate([jnp.ones(1, z.dtype), z, *products])

@@ -15,45 +15,43 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
+from jax import lax
 
-from bilevelax.problem import Key, PyTree, Xi
+from bilevelax.base.addresses import as_numbers, tag
+from bilevelax.core.problem import Key, PyTree
+
+
+class Packed(NamedTuple):
+    """Contexts of different sizes without padding: where each one's rows lie among all rows, which are stored once."""
+
+    places: PyTree  # (contexts, ...), or (steps, contexts, ...)
+    rows: PyTree  # (room, ...)
 
 
 class Source(NamedTuple):
-    """Where contexts come from: ``read(tags) -> stacked contexts``, NumPy in, NumPy out."""
+    """Where contexts come from: ``read(tags) -> stacked contexts``, NumPy in, NumPy out.
+
+    ``pack(tags, room)`` gives them packed, with room for at least so many rows; ``tell(tags)`` says which they are.
+    """
 
     read: Callable[[np.ndarray], PyTree]
     digest: str  # of what is stored there
+    pack: Callable[[np.ndarray, int], Packed] | None = None
+    tell: Callable[[np.ndarray], str] | None = None
 
 
 class Fed(NamedTuple):
-    """The data leaves of a problem during one step: the contexts that it will ask for."""
+    """The data leaves of a problem during one step: the contexts that it will ask for. Of many steps, stacked."""
 
     tags: Any  # (contexts, 2)
     contexts: PyTree
 
-
-def tag(key: Key) -> jax.Array:
-    """The address of a context: two words of random bits."""
-    return random.bits(key, (2,), jnp.uint32)
-
-
-def as_numbers(tags: Any) -> np.ndarray:
-    """Tags as unsigned 64-bit integers."""
-    words = np.asarray(tags).astype(np.uint64)
-    return (words[..., 0] << np.uint64(32)) | words[..., 1]
-
-
-def find(key: Key, tags: jax.Array, contexts: PyTree) -> Xi:
-    """The context of this key; not a number where it is not there, so that nobody takes another for it."""
-    same = jnp.all(tags == tag(key)[None], axis=1)
-    row = jnp.argmax(same)
-
-    def pick(a: jax.Array) -> jax.Array:
-        return jnp.where(same[row], a[row], jnp.nan) if jnp.issubdtype(a.dtype, jnp.floating) else a[row]
-
-    return jax.tree.map(pick, contexts)
+    def of_step(self, i: Any) -> Fed:
+        """The contexts of step i of many; packed rows belong to all of them."""
+        row = partial(lax.dynamic_index_in_dim, index=i, axis=0, keepdims=False)
+        if isinstance(self.contexts, Packed):
+            return Fed(row(self.tags), Packed(jax.tree.map(row, self.contexts.places), self.contexts.rows))
+        return jax.tree.map(row, self)
 
 
 class Feeder:
@@ -64,7 +62,7 @@ class Feeder:
         keys: ``t -> the stacked keys of the contexts of step t``.
         every: steps of a chunk.
         columns: which contexts of a step this process reads, and how they become arrays of a mesh;
-            by default all, on one device.
+            by default all, on one device, packed where the source can.
     """
 
     def __init__(
@@ -76,6 +74,7 @@ class Feeder:
     ) -> None:
         self.source, self.every, self.columns = source, every, columns
         self.tags = jax.jit(jax.vmap(lambda t: jax.vmap(tag)(keys(t))))
+        self.room = 0  # rows of packed contexts; where it grows, the steps are compiled again
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="contexts")
         self.ahead: dict[int, Future[Fed]] = {}
 
@@ -85,9 +84,19 @@ class Feeder:
         self.ahead = kept
         return kept[t].result()
 
+    def tell(self, t: int, i: int) -> str:
+        """What is known of the contexts of step t + 1 + i."""
+        tags = np.asarray(self.tags(t + 1 + jnp.arange(self.every, dtype=jnp.int32)))[i]
+        return self.source.tell(as_numbers(tags).ravel()) if self.source.tell else ""
+
     def _read(self, t: int) -> Fed:
         tags = np.asarray(self.tags(t + 1 + jnp.arange(self.every, dtype=jnp.int32)))
         n = tags.shape[1]
+        if self.source.pack and not self.columns:
+            packed = self.source.pack(as_numbers(tags).ravel(), self.room)
+            self.room = len(jax.tree.leaves(packed.rows)[0])
+            places = jax.tree.map(lambda a: a.reshape(*tags.shape[:2], *a.shape[1:]), packed.places)
+            return jax.tree.map(jnp.asarray, Fed(tags, Packed(places, packed.rows)))
         tags = tags[:, self.columns.mine(n)] if self.columns else tags
         contexts = self.source.read(as_numbers(tags).ravel())
         stacked = jax.tree.map(lambda a: np.asarray(a).reshape(*tags.shape[:2], *a.shape[1:]), contexts)
@@ -96,8 +105,3 @@ class Feeder:
 
     def close(self) -> None:
         self.thread.shutdown(cancel_futures=True)
-
-
-def at_step(feed: PyTree, i: Any) -> PyTree:
-    """What the chunk's step number i needs of it."""
-    return jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=i, axis=0, keepdims=False), feed)

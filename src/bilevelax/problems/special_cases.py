@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import random
 from optax import tree
 
-from bilevelax.inverse import neumann, none
-from bilevelax.lower import averaged_step, frozen
-from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
+from bilevelax.core.inverse import neumann, none
+from bilevelax.core.problem import Key, Problem, PyTree, X, Xi, Y
+from bilevelax.problems.lower import averaged_step, frozen
 
 
 def stochastic_bilevel(

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 from jax import random
 
-from bilevelax.feed import find, tag
-from bilevelax.problem import Key, Problem, PyTree, Xi
+from bilevelax.base.addresses import find, tag
+from bilevelax.core.problem import Key, Problem, PyTree, Xi
 
 
 class Assigned(NamedTuple):

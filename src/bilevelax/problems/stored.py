@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from bilevelax.problem import Key, Problem, PyTree, X, Xi, Y
+from bilevelax.core.problem import Key, Problem, PyTree, X, Xi, Y
 
 
 class Stored(NamedTuple):
@@ -20,7 +20,7 @@ class Stored(NamedTuple):
     value: PyTree
 
 
-class Table(NamedTuple):
+class StoredData(NamedTuple):
     """The data leaves of such a problem."""
 
     contexts: PyTree  # leading axis: contexts
@@ -37,6 +37,7 @@ def from_arrays(
     init_y: Callable[[X, Xi], Y],
     mu_g: float | None = None,
     L_g1: float | None = None,
+    constraint: Any = None,
 ) -> Problem:
     """A problem whose contexts are the rows of ``contexts``, all equally likely.
 
@@ -47,7 +48,7 @@ def from_arrays(
         contexts: pytree of arrays with M rows.
         outcomes: pytree of arrays of shape (M, m, ...), or a list of M arrays of m_i rows each
             where the contexts have different numbers of outcomes.
-        init_y, mu_g, L_g1: as in `Problem`.
+        init_y, mu_g, L_g1, constraint: as in `Problem`.
     """
     contexts = jax.tree.map(jnp.asarray, contexts)
     shapes = [a.shape for a in jax.tree.leaves(contexts)]
@@ -56,17 +57,17 @@ def from_arrays(
         raise ValueError(f"`contexts` of from_arrays must be arrays with one row per context. Got shapes {shapes}.")
     outcomes, counts = _padded(outcomes, M)
 
-    def context_at(i: Any, data: Table) -> Stored:
+    def context_at(i: Any, data: StoredData) -> Stored:
         return Stored(jnp.asarray(i, jnp.int32), jax.tree.map(lambda a: a[i], data.contexts))
 
-    def sample_context(key: Key, data: Table) -> Stored:
+    def sample_context(key: Key, data: StoredData) -> Stored:
         return context_at(random.randint(key, (), 0, M), data)
 
-    def sample_conditional(key: Key, xi: Stored, data: Table) -> Any:
+    def sample_conditional(key: Key, xi: Stored, data: StoredData) -> Any:
         j = random.randint(key, (), 0, data.counts[xi.row])
         return jax.tree.map(lambda a: a[xi.row, j], data.outcomes)
 
-    def support(xi: Stored, data: Table) -> tuple[Any, jax.Array]:
+    def support(xi: Stored, data: StoredData) -> tuple[Any, jax.Array]:
         etas = jax.tree.map(lambda a: a[xi.row], data.outcomes)
         count = data.counts[xi.row]
         there = jnp.arange(jax.tree.leaves(etas)[0].shape[0], dtype=jnp.int32) < count
@@ -78,9 +79,10 @@ def from_arrays(
         sample_context=sample_context,
         sample_conditional=sample_conditional,
         init_y=lambda x, xi: init_y(x, xi.value),
-        data=Table(contexts, outcomes, counts),
+        data=StoredData(contexts, outcomes, counts),
         mu_g=mu_g,
         L_g1=L_g1,
+        constraint=constraint and constraint.seeing(lambda xi: xi.value),
         n_contexts=M,
         context_at=context_at,
         support=support,

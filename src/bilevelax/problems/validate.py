@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import random
 
-from bilevelax.problem import Eta, Problem, PyTree, X, Xi, Y
+from bilevelax.core.problem import Eta, Key, Problem, PyTree, X, Xi, Y
 
 
 class Shapes(NamedTuple):
@@ -65,7 +65,7 @@ def _twice(name: str, symbol: str, draw: Callable[[str], PyTree]) -> PyTree:
     return first
 
 
-def _loss_of(name: str, problem: Problem, x: X, shapes: Shapes) -> jax.ShapeDtypeStruct:
+def _loss_of(name: str, problem: Problem, x: X, shapes: Shapes) -> Any:
     try:
         return jax.eval_shape(getattr(problem, name), x, shapes.y, shapes.eta, shapes.xi)
     except Exception as error:
@@ -88,6 +88,31 @@ def _traced(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree
         ) from error
 
 
+def _outcome(key: Key, xi: Xi, problem: Problem) -> Eta:
+    """A draw of eta, or the row's own where a problem knows pairs only (`from_joint`)."""
+    return getattr(problem.sample_conditional, "of_row", problem.sample_conditional)(key, xi, problem.data)
+
+
+def check_constraint(problem: Problem, x: X, y: Y, xi: Xi) -> None:
+    """A set whose numbers fit y; its own sentences say what does not."""
+    if not hasattr(problem.constraint, "land"):
+        raise ValueError(
+            f"`constraint` of Problem must be a set: bx.box(...), bx.simplex(...), bx.ball(...), bx.affine(...), "
+            f"bx.polyhedron(...) or bx.product(...). Got {problem.constraint!r}."
+        )
+    try:
+        landed, _ = jax.eval_shape(lambda x, y, xi, p: p.land(x, y, xi), x, y, xi, problem)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"`constraint` of Problem failed: {type(error).__name__}: {str(error).splitlines()[0]} Its functions are "
+            "called as (x, xi), A as (xi), and must run under jax.jit."
+        ) from error
+    if not alike(landed, y):
+        raise ValueError(f"`constraint` of Problem must keep y like {describe(y)}. Got {describe(landed)}.")
+
+
 def check_shapes(problem: Problem, x: X) -> Shapes:
     """Evaluate every function of the problem abstractly; raise one sentence about the first that is wrong."""
     key = jax.eval_shape(lambda: random.key(0))
@@ -96,9 +121,9 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
     eta = _twice(
         "sample_conditional",
         "eta",
-        lambda name: _traced(name, lambda key, xi, p: p.conditional(key, xi), key, xi, problem),
+        lambda name: _traced(name, lambda key, xi, p: _outcome(key, xi, p), key, xi, problem),
     )
-    y = _traced("init_y", lambda x, xi: problem.start(x, xi), x, xi)
+    y = _traced("init_y", lambda x, xi: problem.replace(constraint=None).start(x, xi), x, xi)
     for path, leaf in jax.tree_util.tree_leaves_with_path(y):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ValueError(
@@ -108,6 +133,8 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
         raise ValueError(
             "`init_y` of Problem must return at least one array. Got none; for no lower level use stochastic()."
         )
+    if problem.constraint is not None:
+        check_constraint(problem, x, y, xi)
     if problem.support is not None:
         stacked, _ = _traced("support", lambda xi, p: p.outcomes(xi), xi, problem)
         first = jax.eval_shape(lambda etas: jax.tree.map(lambda a: a[0], etas), stacked)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from bilevelax.estimate import Cost
+from bilevelax.core.estimate import Cost
 from bilevelax.report.records import Record
 
 COUNTS = tuple(Cost().asdict())
@@ -18,11 +18,11 @@ AXES = ("t", "seconds", *COUNTS)
 DIAGNOSTICS = ("bias", "variance", "call_seconds")
 CERTIFICATE = ("grad2",)
 ENVIRONMENT = ("versions", "python", "platform", "devices", "x64", "date", "cpu", "cores", "load")
-BOOKKEEPING = ("structure", "result", "key", "resumed_at", "out", "restart", "json")
-SEEDS = ("seed", "key")
+BOOKKEEPING = ("structure", "result", "files", "sha256", "key", "resumed_at", "out", "restart", "json")
+SEED_NAMES = ("seed", "key")
 MOST_POINTS = 400  # of a line: more cannot be seen
 
-Columns = dict[str, list[float | None]]
+RunColumns = dict[str, list[float | None]]
 
 
 class Group(NamedTuple):
@@ -30,9 +30,9 @@ class Group(NamedTuple):
 
     name: str
     records: list[Record]
-    mean: Columns
-    low: Columns  # only of columns that have a band
-    high: Columns
+    mean: RunColumns
+    low: RunColumns  # only of columns that have a band
+    high: RunColumns
 
     @property
     def settings(self) -> dict[str, str]:
@@ -71,7 +71,7 @@ def group(records: list[Record]) -> list[Group]:
 
 def settings_of(record: Record) -> dict[str, str]:
     """All that was recorded about how a run was made, flat, without what tells seeds and machines apart."""
-    left = {k: v for k, v in _config(record).items() if k not in (*ENVIRONMENT, *BOOKKEEPING, *SEEDS)}
+    left = {k: v for k, v in _config(record).items() if k not in (*ENVIRONMENT, *BOOKKEEPING, *SEED_NAMES)}
     return dict(_flat(left))
 
 
@@ -101,7 +101,7 @@ def _config(record: Record) -> dict[str, Any]:
 
 
 def _seed(record: Record) -> str:
-    return json.dumps([_config(record).get(name) for name in SEEDS])
+    return json.dumps([_config(record).get(name) for name in SEED_NAMES])
 
 
 def _likeness(record: Record) -> str:
@@ -131,13 +131,13 @@ def _group_names(members: list[list[Record]]) -> list[str]:
     return names
 
 
-def _aggregate(records: list[Record]) -> tuple[Columns, Columns, Columns]:
+def _aggregate(records: list[Record]) -> tuple[RunColumns, RunColumns, RunColumns]:
     by_t = [{row["t"]: row for row in record.rows} for record in records]
     shared = _thin(sorted(t for t in by_t[0] if all(t in rows for rows in by_t)))
     names = dict.fromkeys(name for rows in by_t for t in shared for name in rows[t])
-    mean: Columns = {}
-    low: Columns = {}
-    high: Columns = {}
+    mean: RunColumns = {}
+    low: RunColumns = {}
+    high: RunColumns = {}
     for name in names:
         table = [_point([rows[t] for rows in by_t], name) for t in shared]
         if all(point is None for point in table):
@@ -172,6 +172,6 @@ def _number(value: Any) -> float | None:
     return value if plain else None
 
 
-def _is_bound(name: str, columns: Columns) -> bool:
+def _is_bound(name: str, columns: RunColumns) -> bool:
     bound = re.fullmatch(r"(.+)_(low|high)", name)
     return bound is not None and bound[1] in columns

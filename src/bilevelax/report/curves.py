@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bilevelax.history import Row
+from bilevelax.report.figures import figure_of, saved
+from bilevelax.run.records.history import Row
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # colour-blind safe
+LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # colour-blind safe
 
 
 def curves(
@@ -20,15 +21,10 @@ def curves(
     log: bool = True,
 ) -> Path:
     """Draw column y of each history against each column of x, one panel a column, and save the figure."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     labels = labels or {}
-    figure = Figure(figsize=(1 + 3.6 * len(x), 3.4), layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(x), sharey=True, squeeze=False)[0]
+    figure, panels = figure_of((1 + 3.6 * len(x), 3.4), len(x), sharey=True)
     for panel, column in zip(panels, x, strict=True):
-        for colour, (name, rows) in zip(COLOURS, histories.items(), strict=False):
+        for colour, (name, rows) in zip(LINE_COLOURS, histories.items(), strict=False):
             points = [(row[column], row[y]) for row in rows if y in row and (not log or row[y] > 0)]
             panel.plot(*zip(*points, strict=True), color=colour, label=name, linewidth=1.6)
         panel.set_xlabel(labels.get(column, column))
@@ -42,7 +38,4 @@ def curves(
         panels[0].legend(frameon=False)
     else:  # many names would cover the curves
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", frameon=False, fontsize=8)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path
+    return saved(figure, path)

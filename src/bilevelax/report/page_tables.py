@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from bilevelax.base.text_table import NO_VALUE, number
 from bilevelax.report.compare import (
     CERTIFICATE,
     COUNTS,
@@ -15,10 +16,10 @@ from bilevelax.report.compare import (
 )
 from bilevelax.report.records import Record
 
-MISSING = "\N{EN DASH}"
+DIGITS = 4
 
 
-class Cell(NamedTuple):
+class PageCell(NamedTuple):
     text: str
     value: float | None = None  # what it sorts by, if not by its text
     share: float | None = None  # length of a bar, 0 to 1
@@ -26,18 +27,18 @@ class Cell(NamedTuple):
     numeric: bool = False  # set to the right
 
 
-class Line(NamedTuple):
-    cells: list[Cell]
+class PageLine(NamedTuple):
+    cells: list[PageCell]
     differs: bool = False
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     caption: str
     columns: list[str]
-    lines: list[Line]
+    lines: list[PageLine]
 
 
-def all_tables(groups: list[Group], metrics: list[str]) -> dict[str, Table]:
+def all_tables(groups: list[Group], metrics: list[str]) -> dict[str, PageTable]:
     records = [record for group in groups for record in group.records]
     return {
         "summary": summary(groups, metrics),
@@ -51,37 +52,30 @@ def all_tables(groups: list[Group], metrics: list[str]) -> dict[str, Table]:
     }
 
 
-def number(value: float | None) -> str:
-    if value is None:
-        return MISSING
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return f"{value:.4g}"
-
-
-def summary(groups: list[Group], metrics: list[str]) -> Table:
+def summary(groups: list[Group], metrics: list[str]) -> PageTable:
     shown = ["t", "seconds", *metrics]
     lines = [
-        Line([Cell(group.name), _figure(len(group.records)), *(_last(group, n) for n in shown)]) for group in groups
+        PageLine([PageCell(group.name), _figure(len(group.records)), *(_last(group, n) for n in shown)])
+        for group in groups
     ]
-    return Table("Where the runs ended", ["run", "seeds", "iterations", "seconds", *metrics], lines)
+    return PageTable("Where the runs ended", ["run", "seeds", "iterations", "seconds", *metrics], lines)
 
 
-def last_values(caption: str, groups: list[Group], names: tuple[str, ...]) -> Table:
+def last_values(caption: str, groups: list[Group], names: tuple[str, ...]) -> PageTable:
     shown = [name for name in names if any(name in group.mean for group in groups)]
-    lines = [Line([Cell(group.name), *(_last(group, name) for name in shown)]) for group in groups]
-    return Table(caption, ["run", *shown], lines)
+    lines = [PageLine([PageCell(group.name), *(_last(group, name) for name in shown)]) for group in groups]
+    return PageTable(caption, ["run", *shown], lines)
 
 
-def cost(groups: list[Group]) -> Table:
+def cost(groups: list[Group]) -> PageTable:
     """Oracle calls of a whole run, with bars against the largest of each column."""
     columns = ("seconds", "compile_seconds", *COUNTS)
     totals = [[_total(group, name) for name in columns] for group in groups]
     most = [max((value or 0.0 for value in column), default=0.0) for column in zip(*totals, strict=True)]
     lines = [
-        Line(
+        PageLine(
             [
-                Cell(group.name),
+                PageCell(group.name),
                 *(
                     _figure(value)._replace(share=value / top if value is not None and top > 0 else None)
                     for value, top in zip(row, most, strict=True)
@@ -90,10 +84,10 @@ def cost(groups: list[Group]) -> Table:
         )
         for group, row in zip(groups, totals, strict=True)
     ]
-    return Table("Cost of one run, mean over its seeds", ["run", *columns], lines)
+    return PageTable("Cost of one run, mean over its seeds", ["run", *columns], lines)
 
 
-def levels(groups: list[Group]) -> Table:
+def levels(groups: list[Group]) -> PageTable:
     drawn = sorted({level for group in groups for level in group.levels})
     with_levels = [group for group in groups if group.levels]
     lines = []
@@ -101,20 +95,20 @@ def levels(groups: list[Group]) -> Table:
         total = sum(group.levels.values())
         counts = [group.levels.get(level, 0) for level in drawn]
         cells = [_figure(n)._replace(note=f"{n / total:.2%}") for n in counts]
-        lines.append(Line([Cell(group.name), *cells]))
-    return Table("Estimates at each level", ["run", *(f"level {level}" for level in drawn)], lines)
+        lines.append(PageLine([PageCell(group.name), *cells]))
+    return PageTable("Estimates at each level", ["run", *(f"level {level}" for level in drawn)], lines)
 
 
-def side_by_side(what: str, columns: dict[str, dict[str, str]]) -> Table:
+def side_by_side(what: str, columns: dict[str, dict[str, str]]) -> PageTable:
     """One line a setting, one column a run; lines in which the runs differ are marked."""
     lines = []
     for name in dict.fromkeys(name for column in columns.values() for name in column):
-        values = [column.get(name, MISSING) for column in columns.values()]
-        lines.append(Line([Cell(name), *map(Cell, values)], differs=len(set(values)) > 1))
-    return Table(f"Each {what}, side by side; marked where runs differ", [what, *columns], lines)
+        values = [column.get(name, NO_VALUE) for column in columns.values()]
+        lines.append(PageLine([PageCell(name), *map(PageCell, values)], differs=len(set(values)) > 1))
+    return PageTable(f"Each {what}, side by side; marked where runs differ", [what, *columns], lines)
 
 
-def environments(records: list[Record]) -> Table:
+def environments(records: list[Record]) -> PageTable:
     """As `side_by_side`, with one column for all runs of equal environment; the dates are with the runs."""
     alike: dict[str, list[Record]] = {}
     for record in records:
@@ -128,35 +122,35 @@ def _few(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def runs(groups: list[Group]) -> Table:
+def runs(groups: list[Group]) -> PageTable:
     """Every run on its own: which line it is part of, its seed and how far it came."""
     lines = []
     for group in groups:
         for record in group.records:
             last = record.rows[-1]
             cells = [
-                Cell(record.name),
-                Cell(group.name),
-                Cell(seed_of(record)),
+                PageCell(record.name),
+                PageCell(group.name),
+                PageCell(seed_of(record)),
                 _figure(last["t"]),
                 _figure(last.get("seconds")),
                 _figure(_compile_seconds(record)),
-                Cell(str(record.manifest.get("date", MISSING))),
+                PageCell(str(record.manifest.get("date", NO_VALUE))),
             ]
-            lines.append(Line(cells))
-    return Table("All runs", ["run", "line", "seed", "iterations", "seconds", "compile_seconds", "date"], lines)
+            lines.append(PageLine(cells))
+    return PageTable("All runs", ["run", "line", "seed", "iterations", "seconds", "compile_seconds", "date"], lines)
 
 
-def _last(group: Group, name: str) -> Cell:
+def _last(group: Group, name: str) -> PageCell:
     found = group.last(name)
     if found is None:
         return _figure(None)
     value, low, high = found
-    return _figure(value)._replace(note=f"{number(low)} to {number(high)}" if low < high else "")
+    return _figure(value)._replace(note=f"{number(low, DIGITS)} to {number(high, DIGITS)}" if low < high else "")
 
 
-def _figure(value: float | None) -> Cell:
-    return Cell(number(value), value, numeric=True)
+def _figure(value: float | None) -> PageCell:
+    return PageCell(number(value, DIGITS), value, numeric=True)
 
 
 def _total(group: Group, name: str) -> float | None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilevelax.history import Row
+from bilevelax.base.declared import reason_of
+from bilevelax.run.records.history import Row
 
 
 class Record(NamedTuple):
@@ -34,7 +35,7 @@ def read_all(runs: Iterable[str | Path]) -> list[Record]:
 def _folders(folder: Path) -> list[Path]:
     if (folder / "history.jsonl").is_file():
         return [folder]
-    holders = {path.parent for path in folder.glob("**/history.jsonl")}
+    holders = {path.parent for path in folder.glob("**/history.jsonl") if path.is_file()}
     found = sorted(each for each in holders if holders.isdisjoint(each.parents))  # not what a run keeps inside
     if not found:
         missing = "has no history.jsonl" if folder.is_dir() else "does not exist"
@@ -61,11 +62,16 @@ def _names(folders: list[Path]) -> list[str]:
 def _rows(path: Path) -> list[Row]:
     """Complete rows; a run that is still going on may have written half of its last one."""
     rows = []
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path} must be UTF-8 text as a run writes it. Got other bytes; save the run again."
+        ) from None
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             if number == len(lines):
                 break
             row = None
@@ -86,6 +92,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         return {}
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON as Result.save writes it. {error}. Save the run again.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} must be JSON as Result.save writes it. {reason_of(error)}. Save the run again."
+        ) from error
     return manifest if isinstance(manifest, dict) else {}

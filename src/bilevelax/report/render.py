@@ -13,10 +13,10 @@ import jinja2
 from markupsafe import Markup
 
 from bilevelax._version import __version__
-from bilevelax.report import tables
+from bilevelax.report import page_tables
 from bilevelax.report.compare import AXES, CERTIFICATE, COUNTS, DIAGNOSTICS, Group, metrics_of
 
-PAGE = Path(__file__).parent / "page"
+PAGE_FOLDER = Path(__file__).parent / "page"
 LABELS = {
     "t": "iterations",
     "seconds": "seconds",
@@ -35,7 +35,7 @@ LABELS = {
 
 def render(groups: list[Group], title: str) -> str:
     """The whole page as text. Everything that comes from a run is escaped, here or by the script."""
-    script = "".join((PAGE / name).read_text(encoding="utf-8") for name in ("chart.js", "page.js"))
+    script = "".join((PAGE_FOLDER / name).read_text(encoding="utf-8") for name in ("chart.js", "page.js"))
     return filled(
         "page.html",
         title=title,
@@ -43,7 +43,7 @@ def render(groups: list[Group], title: str) -> str:
         runs=sum(len(group.records) for group in groups),
         diagnostics=_recorded(groups, DIAGNOSTICS),
         certificate=_recorded(groups, CERTIFICATE),
-        tables=tables.all_tables(groups, metrics_of(groups)),
+        tables=page_tables.all_tables(groups, metrics_of(groups)),
         data=embedded(payload(groups)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -53,14 +53,14 @@ def render(groups: list[Group], title: str) -> str:
 def filled(template: str, **values: Any) -> str:
     """A template of the folder ``page`` with these values, all escaped, and what every page has."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE),
+        loader=jinja2.FileSystemLoader(PAGE_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(
-        style=Markup((PAGE / "style.css").read_text(encoding="utf-8")),
+        style=Markup((PAGE_FOLDER / "style.css").read_text(encoding="utf-8")),
         version=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **values,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from bilevelax.report.page_tables import PageTable
 from bilevelax.report.render import filled
-from bilevelax.report.tables import Table
 
 
 class Section(NamedTuple):
@@ -18,7 +18,7 @@ class Section(NamedTuple):
     heading: str
     hint: str = ""
     drawing: Markup | None = None
-    table: Table | None = None
+    table: PageTable | None = None
     notes: Sequence[str] = ()
 
 

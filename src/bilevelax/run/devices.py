@@ -14,52 +14,36 @@ import numpy as np
 from jax import lax, random
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bilevelax.errors import require_integer
-from bilevelax.estimate import Estimate, Estimator, stateless
-from bilevelax.feed import Fed
-from bilevelax.minibatch import FEW, Batch, Plan, lane_keys, left_levels, plan_of, unstratified
-from bilevelax.problem import Key, Problem, PyTree, X
+from bilevelax.base.errors import require_integer
+from bilevelax.core.estimate import Estimate, Estimator, lifted, stateless
+from bilevelax.core.levels import Plan, plan_of
+from bilevelax.core.minibatch import Batch, lane_keys
+from bilevelax.core.problem import Key, Problem, PyTree, X
+from bilevelax.problems.feed import Fed
 
 REPLICATED = PartitionSpec()
-
-
-class Deal(NamedTuple):
-    """Who computes what: ``lanes[d]`` are device d's, first those of the levels ``known``, the same on all devices."""
-
-    known: tuple[int, ...]
-    lanes: np.ndarray  # (devices, lanes of each)
 
 
 def expected_levels(plan: Plan) -> np.ndarray:
     """The level of every lane; of lanes whose level is random, the one in the middle."""
     middle = np.searchsorted(np.cumsum(plan.fraction)[:-1], 0.5 + np.arange(plan.left), side="right")
-    return np.concatenate([plan.known, plan.alone, plan.first + middle]).astype(int)
+    return np.concatenate([plan.sure, plan.first + middle]).astype(int)
 
 
-def deal(plan: Plan, devices: int) -> Deal:
-    """Every device gets the same share of every level; what cannot be shared goes to whoever has least to do.
+def deal(levels: np.ndarray, devices: int) -> np.ndarray:
+    """(devices, lanes of each): the lanes of a device, deepest first; each goes to whoever has least to do.
 
     A lane of level k costs 2^k. All devices run one program, so they have equally many lanes.
     """
-    levels = expected_levels(plan)
-    sure = len(plan.known) + len(plan.alone)
-    shares = {k: np.flatnonzero(levels[:sure] == k) for k in sorted(set(levels[:sure].tolist()), reverse=True)}
-    deepest_first = [k for k, lanes in shares.items() for _ in range(len(lanes) // devices)]
-    deepest = deepest_first[FEW - 1] if len(deepest_first) >= FEW else -1  # to vectorise fewer would gain little
-    counts = {k: len(lanes) // devices for k, lanes in shares.items() if k <= deepest}
-    known = tuple(k for k in counts for _ in range(counts[k]))
-    mine = [shares[k][: counts[k] * devices].reshape(devices, -1) for k in counts]
-    vectorised = np.concatenate(mine, axis=1) if mine else np.zeros((devices, 0), int)
-    rest = np.setdiff1d(np.arange(len(levels)), vectorised)
-    room = len(rest) // devices
+    room = len(levels) // devices
     given: list[list[int]] = [[] for _ in range(devices)]
     loads = [(0.0, d) for d in range(devices)]  # of those that have room
-    for lane in sorted(rest.tolist(), key=lambda lane: (-levels[lane], lane)):
+    for lane in np.argsort(-levels, kind="stable").tolist():
         load, d = heapq.heappop(loads)
         given[d].append(lane)
         if len(given[d]) < room:
             heapq.heappush(loads, (load + 2.0 ** levels[lane], d))
-    return Deal(known, np.concatenate([vectorised, np.asarray(given, int).reshape(devices, room)], axis=1))
+    return np.asarray(given, int).reshape(devices, room)
 
 
 def axis_of(mesh: Mesh) -> str:
@@ -76,36 +60,37 @@ def automatic(mesh: Mesh) -> Mesh:
     return Mesh(mesh.devices, mesh.axis_names)
 
 
+def lanes_over(mesh: Mesh) -> Callable[[PyTree], PyTree]:
+    """Arrays with one row for each lane, laid over the devices; programs of them follow."""
+    split = NamedSharding(mesh, PartitionSpec(axis_of(mesh)))
+    return lambda lanes: jax.device_put(lanes, split)
+
+
 @functools.lru_cache(maxsize=64)  # one program for many runs
 def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
     """A minibatch whose estimates are spread over the devices of a mesh by `shard_map`; gradients meet in one psum.
 
     Lanes keep their keys and levels, so the mean is that of one device, added up in another order.
     """
-    axis, batch = axis_of(mesh), estimator.batch
-    if batch is None:
+    warm = lifted(estimator, lambda inner: over_devices(inner, mesh))
+    if warm is not None:
+        return warm
+    axis, batch = axis_of(mesh), estimator.settings
+    if not isinstance(batch, Batch):
         raise ValueError("`estimator` of minimize must be a minibatch where `mesh` is given: minibatch(estimator, m).")
     if batch.m % mesh.size:
         raise ValueError(f"`m` of minibatch must be a multiple of the {mesh.size} devices of the mesh. Got {batch.m}.")
     split = PartitionSpec(axis)
-    dealt = _dealt(batch, mesh.size)
+    lanes = lanes_of(batch, mesh.size)
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
-        keys, levels = lane_keys(key, batch.m)[dealt.lanes], _levels(batch, key, dealt)
+        keys, levels = jax.tree.map(lambda a: a[lanes], (lane_keys(key, batch.m), batch.levels(key)))
         problem = batch.with_contexts(problem, key)
         specs = jax.tree.map(lambda a: split if _is_fed(a) else REPLICATED, problem, is_leaf=_is_fed)
 
         def local(keys: Key, levels: Any, problem: Problem, x: X) -> Estimate:
-            stacked = _estimates(batch, dealt.known, keys[0], jax.tree.map(lambda a: a[0], levels), problem, x)
-            total = lambda a: lax.psum(jnp.sum(a, axis=0, dtype=a.dtype), axis)
-            mean = lambda a: total(a.astype(jnp.result_type(float)) if _counts(a) else a) / batch.m
-            drawn = stacked.aux.get("level")
-            kept = {} if drawn is None else {"levels": lax.all_gather(drawn, axis, tiled=True)}
-            return Estimate(
-                grad=jax.tree.map(mean, stacked.grad),
-                cost=jax.tree.map(lambda a: total(jnp.asarray(a)), stacked.cost),
-                aux={**jax.tree.map(mean, stacked.aux), **kept},
-            )
+            keys, levels = jax.tree.map(lambda a: a[0], (keys, levels))
+            return mean_over(axis, batch.m, batch.estimates(levels, keys, problem, x))
 
         together = jax.shard_map(
             local, mesh=mesh, in_specs=(split, split, specs, REPLICATED), out_specs=REPLICATED, check_vma=False
@@ -116,9 +101,31 @@ def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
         assert estimator.contexts is not None
         keys = estimator.contexts(key)
         each = len(keys) // batch.m
-        return keys.reshape(batch.m, each, *keys.shape[1:])[dealt.lanes.ravel()].reshape(keys.shape)
+        return keys.reshape(batch.m, each, *keys.shape[1:])[lanes.ravel()].reshape(keys.shape)
 
-    return stateless(estimate, settings=estimator.settings, contexts=estimator.contexts and contexts)
+    return stateless(estimate, settings=batch, contexts=estimator.contexts and contexts)
+
+
+def lanes_of(batch: Batch, devices: int) -> np.ndarray:
+    """Who computes what: row d holds the lanes of device d."""
+    if batch.mode == "stratified" and batch.estimator.levels is not None:
+        return deal(expected_levels(plan_of(batch.estimator.levels, batch.m)), devices)
+    return np.arange(batch.m).reshape(devices, -1)
+
+
+def mean_over(axis: str, m: int, stacked: Estimate) -> Estimate:
+    """The mean of m stacked estimates, of which each device has some; what they met is gathered."""
+    total = lambda a: lax.psum(jnp.sum(a, axis=0, dtype=a.dtype), axis)
+    mean = lambda a: total(a.astype(jnp.result_type(float)) if _counts(a) else a) / m
+    gathered = lambda a: lax.all_gather(a, axis, tiled=True)
+    drawn = stacked.aux.get("level")
+    kept = {} if drawn is None else {"levels": gathered(drawn)}
+    return Estimate(
+        grad=jax.tree.map(mean, stacked.grad),
+        cost=jax.tree.map(lambda a: total(jnp.asarray(a)), stacked.cost),
+        aux={**jax.tree.map(mean, stacked.aux), **kept},
+        visits=jax.tree.map(lambda a: gathered(a.reshape(-1, *a.shape[2:])), stacked.visits),
+    )
 
 
 def _is_fed(a: Any) -> bool:
@@ -129,36 +136,8 @@ def _counts(a: jax.Array) -> bool:
     return not jnp.issubdtype(a.dtype, jnp.floating)
 
 
-def _dealt(batch: Batch, devices: int) -> Deal:
-    if batch.mode == "stratified" and batch.estimator.levels is not None:
-        return deal(plan_of(batch.estimator.levels, batch.m), devices)
-    return Deal((), np.arange(batch.m).reshape(devices, -1))
-
-
-def _levels(batch: Batch, key: Key, dealt: Deal) -> Any:
-    """Levels of the lanes that are not known at compile time, for each device."""
-    levels = batch.estimator.levels
-    devices = len(dealt.lanes)
-    if levels is None or batch.mode in ("loop", "vmap"):
-        return jnp.zeros((devices, 0), jnp.int32)
-    if batch.mode == "shared":
-        return jnp.full((devices, 1), levels.draw(random.fold_in(key, batch.m)))
-    plan = plan_of(levels, batch.m)
-    left = left_levels(plan, random.fold_in(key, batch.m))
-    every_lane = jnp.concatenate([jnp.asarray((*plan.known, *plan.alone), jnp.int32), left])
-    return every_lane[dealt.lanes[:, len(dealt.known) :]]
-
-
-def _estimates(batch: Batch, known: tuple[int, ...], keys: Key, levels: jax.Array, problem: Problem, x: X) -> Estimate:
-    if batch.mode == "stratified" and batch.estimator.levels is not None:
-        return batch.estimator.levels.at_levels(known, levels, keys, problem, x)
-    return unstratified(batch, keys, levels[0] if batch.mode == "shared" and len(levels) else None, problem, x)
-
-
-def replicate(mesh: Mesh | None) -> Callable[[PyTree], PyTree]:
-    """A function that puts a tree on all devices of a mesh, in all processes; without a mesh it does nothing."""
-    if mesh is None:
-        return lambda tree: tree
+def replicate(mesh: Mesh) -> Callable[[PyTree], PyTree]:
+    """A function that puts a tree on all devices of a mesh, in all processes."""
     everywhere = NamedSharding(mesh, REPLICATED)
 
     def put(leaf: Any) -> jax.Array:

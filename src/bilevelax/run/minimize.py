@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,20 +13,21 @@ import optax
 from jax import random
 from jax.sharding import Mesh
 
-from bilevelax.checkpoint import Checkpoint, Keeper
-from bilevelax.diagnostics.certify import StopWhen
-from bilevelax.diagnostics.tune import named_candidate, tune
-from bilevelax.errors import require_choice, require_integer, require_key
-from bilevelax.estimate import Estimator
-from bilevelax.fingerprint import identity
-from bilevelax.history import Row
-from bilevelax.problem import Key, Problem, X
-from bilevelax.progress import Progress
-from bilevelax.result import Result
-from bilevelax.run import ROLE_TUNE, Metrics, Run
-from bilevelax.validate import as_arrays, check_shapes
+from bilevelax.base.errors import require_choice, require_integer, require_key
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.problem import Key, Problem, X
+from bilevelax.problems.validate import as_arrays, check_shapes
+from bilevelax.run.records.history import Row
+from bilevelax.run.records.result import Result
+from bilevelax.run.run import Metrics, Question, Run, devices_of
+
+if TYPE_CHECKING:
+    from bilevelax.diagnostics.certify import StopWhen
+    from bilevelax.run.records.checkpoint import Checkpoint, Keeper
 
 Callback = Callable[[Row, X], None]
+
+ROLE_STOP, ROLE_TUNE, ROLE_DIAGNOSE = 2**31, 2**31 + 1, 2**31 + 2  # beyond every t: steps are addressed by (key, t)
 
 
 def minimize(
@@ -70,7 +72,7 @@ def minimize(
         stop_when: ``(problem, x, key) -> (stop?, dict of columns)``, e.g. ``certified(eps)``; asked at x1
             and after each chunk, where its values become columns of the history.
         diagnose: every that many chunks, and at x1, measure the estimator's bias, variance and time where
-            the run stands, and certify ``|grad F|^2``; the columns are those of `diagnostics.along.diagnosis`.
+            the run stands, and certify ``|grad F|^2``; the columns are those of `diagnostics.diagnosis.diagnosis`.
             0: never.
         mesh: spread the estimates of a `minibatch` over the devices of a mesh with one axis, in one process
             or many (`jax.distributed`): the numbers of one device up to the order of sums, and the same bits
@@ -82,7 +84,7 @@ def minimize(
             holds the run up to there.
     """
     require_key("minimize", key)
-    require_integer("T", "minimize", T, 1)
+    require_integer("T", "minimize", T, 1, 2**31 - 1)  # steps are counted in 32 bits
     require_integer("every", "minimize", every, 1)
     require_integer("diagnose", "minimize", diagnose, 0)
     if isinstance(estimator, str):
@@ -92,23 +94,23 @@ def minimize(
                 "`estimator` of minimize cannot be 'auto' in a job of many processes: each would measure, and they "
                 "might choose differently. Call `tune` in one and pass its estimator to all."
             )
+    look_at_the_compiler()
     x1 = as_arrays("x1", "minimize", x1)
     check_shapes(problem, x1)
-    manifest = {"T": T, "every": every, "key": np.asarray(random.key_data(key)).tolist()}
+    manifest = {"every": every, "key": np.asarray(random.key_data(key)).tolist()}
     with contextlib.ExitStack() as stack:
-        keeper = stack.enter_context(Keeper(checkpoint, T, resume)) if checkpoint else None
-        bar = stack.enter_context(Progress(T, enabled=progress))
+        keeper = stack.enter_context(checkpoint.keeper(T, resume)) if checkpoint else None
+        bar = progress_bar(stack, T, progress)
         if isinstance(estimator, str):
             bar.note("choosing an estimator")
             devices = mesh.size if mesh else 1
             estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key, devices)
-        run = Run(problem, estimator, optimizer, key, min(every, T), metrics, stop_when, diagnose, mesh)
-        stack.callback(run.close)
-        saved = (
-            keeper.restore(identity(problem, estimator, optimizer, x1, key, every), run.first(x1)) if keeper else None
-        )
+        questions = [*diagnose_questions(problem, estimator, key, diagnose), *stop_questions(problem, key, stop_when)]
+        run = Run(problem, estimator, optimizer, x1, key, T, every, metrics, questions, devices_of(mesh))
+        stack.enter_context(run)
+        saved = keeper.restore(run) if keeper else None
         bar.note("compiling")
-        run.begin(x1, manifest, saved)
+        run.begin(manifest, saved)
         while run.t < T and not run.stopped:
             run.advance(min(run.every - run.t % run.every, T - run.t))
             for callback in callbacks:
@@ -121,12 +123,59 @@ def minimize(
     return run.result()
 
 
+# What follows imports what it needs where it is called: a run that asks for none of it does not wait for it.
+
+
+def look_at_the_compiler() -> None:
+    """Once per process, on CPU: some versions of XLA compute wrongly there."""
+    if jax.default_backend() == "cpu":
+        from bilevelax.base.self_test import warn_of_wrong_numbers
+
+        warn_of_wrong_numbers()
+
+
+def stop_questions(problem: Problem, key: Key, stop_when: StopWhen | None) -> list[Question]:
+    if stop_when is None:
+        return []
+    return [Question("stop_when", partial(stop_when, problem), random.fold_in(key, ROLE_STOP))]
+
+
+def diagnose_questions(problem: Problem, estimator: Estimator, key: Key, chunks: int) -> list[Question]:
+    if not chunks:
+        return []
+    from bilevelax.diagnostics.diagnosis import diagnosis
+
+    columns = diagnosis(estimator)
+    ask = lambda x, key: (False, columns(problem, x, key))
+    return [Question("diagnose", ask, random.fold_in(key, ROLE_DIAGNOSE), chunks)]
+
+
 def tuned_now(problem: Problem, x1: X, key: Key, devices: int) -> tuple[Estimator, dict[str, Any]]:
+    from bilevelax.diagnostics.tune import tune
+
     tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE), devices=devices)
     return tuned.estimator, {**tuned.asdict(), "devices": devices}
 
 
 def tuned_before(problem: Problem, keeper: Keeper | None) -> tuple[Estimator, dict[str, Any]] | None:
     """What the run that goes on was given: a measurement taken again might choose another."""
+    from bilevelax.diagnostics.candidates import named_candidate
+
     table = keeper.tuning() if keeper else None
     return (named_candidate(problem, table["choice"], table.get("devices", 1)), table) if table else None
+
+
+class Silent:
+    """The progress bar of a run that wants none."""
+
+    def note(self, text: str) -> None: ...
+
+    def update(self, done: int, row: Row) -> None: ...
+
+
+def progress_bar(stack: contextlib.ExitStack, T: int, progress: bool | None) -> Any:
+    if progress is False:
+        return Silent()
+    from bilevelax.run.records.progress import Progress
+
+    return stack.enter_context(Progress(T, enabled=progress))

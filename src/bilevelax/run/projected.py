@@ -8,7 +8,7 @@ from typing import Any
 import optax
 from optax import tree
 
-from bilevelax.problem import X
+from bilevelax.core.problem import X
 
 
 def projected(optimizer: optax.GradientTransformation, projection: Callable[[X], X]) -> optax.GradientTransformation:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,81 +13,121 @@ import optax
 from jax import random
 from jax.sharding import Mesh
 
-from bilevelax.checkpoint import Snapshot
-from bilevelax.devices import automatic, columns_of, local, over_devices, replicate
-from bilevelax.diagnostics.along import diagnosis
-from bilevelax.diagnostics.certify import StopWhen
-from bilevelax.errors import RunStopped
-from bilevelax.estimate import Cost, Estimator
-from bilevelax.feed import Feeder
-from bilevelax.history import Row, environment, level_counts
-from bilevelax.problem import Key, Problem, X
-from bilevelax.result import Result
-from bilevelax.steps import Carry, Log, chunk, initial_carry, step_keys
+from bilevelax.base.errors import RunStopped
+from bilevelax.core.estimate import Cost, Estimator
+from bilevelax.core.problem import Key, Problem, PyTree, X
+from bilevelax.run.records.history import Row, environment, level_counts
+from bilevelax.run.records.result import Result, Snapshot
+from bilevelax.run.steps import Carry, Log, chunk, initial_carry, step_keys
+
+if TYPE_CHECKING:
+    from bilevelax.problems.feed import Feeder
+    from bilevelax.run.records.fingerprint import Identity
 
 Metrics = Callable[[X], dict[str, float]]
 
-ROLE_STOP, ROLE_TUNE, ROLE_DIAGNOSE = 2**31, 2**31 + 1, 2**31 + 2  # beyond every t: steps are addressed by (key, t)
+
+class Question(NamedTuple):
+    """What is asked between chunks, where the run stands: shall it stop, and which columns join the row?"""
+
+    name: str  # the argument of `minimize` that it came from
+    ask: Callable[[X, Key], tuple[Any, dict[str, Any]]]
+    key: Key
+    chunks: int = 1  # asked at x1 and every that many chunks
 
 
-def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int, mesh: Mesh | None) -> Feeder | None:
+class Devices(NamedTuple):
+    """Where a run computes: how its estimator is spread, and how arrays get there and back."""
+
+    spread: Callable[[Estimator], Estimator]
+    put: Callable[[PyTree], PyTree]
+    here: Callable[[PyTree], PyTree]
+    columns: Any = None  # of the contexts read from disk, for each process
+
+
+def as_it_is(tree: PyTree) -> PyTree:
+    return tree
+
+
+ONE_DEVICE = Devices(as_it_is, as_it_is, as_it_is)
+
+
+def devices_of(mesh: Mesh | None) -> Devices:
+    if mesh is None:
+        return ONE_DEVICE
+    from bilevelax.run.devices import automatic, columns_of, local, over_devices, replicate
+
+    mesh = automatic(mesh)
+    return Devices(lambda estimator: over_devices(estimator, mesh), replicate(mesh), local, columns_of(mesh))
+
+
+def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int, columns: Any) -> Feeder | None:
     """Of a problem whose contexts are on disk."""
     if problem.source is None:
         return None
+    from bilevelax.problems.feed import Feeder
+
     contexts = estimator.contexts
     if contexts is None:
         raise ValueError(
             "`estimator` of minimize must tell its contexts' keys where they are read from disk: Estimator(..., "
             "contexts=...). Use rt_mlmc, dl_sgd, saa, antithetic_mlmc, maml, imaml or a minibatch of one of them."
         )
-    columns = columns_of(mesh) if mesh else None
     return Feeder(problem.source, lambda t: contexts(step_keys(key, t)[0]), every, columns)
 
 
 class Run:
-    """The host's side of a run: where it stands and what it has recorded."""
+    """The host's side of a run of T steps: where it stands and what it has recorded."""
 
     def __init__(
         self,
         problem: Problem,
         estimator: Estimator,
         optimizer: optax.GradientTransformation,
+        x1: X,
         key: Key,
+        T: int,
         every: int,
-        metrics: Metrics | None,
-        stop_when: StopWhen | None = None,
-        diagnose: int = 0,
-        mesh: Mesh | None = None,
+        metrics: Metrics | None = None,
+        questions: Sequence[Question] = (),
+        devices: Devices = ONE_DEVICE,
     ) -> None:
-        mesh = automatic(mesh) if mesh else None
-        spread, place = over_devices(estimator, mesh) if mesh else estimator, replicate(mesh)
-        self.feeder = feeder_of(problem, spread, key, every, mesh)
-        inside = place(dataclasses.replace(problem, source=None))  # one program for every store
-        self.chunk = partial(chunk, inside, key=place(key), estimator=spread, optimizer=optimizer, every=every)
-        self.first = lambda x1: place(initial_carry(problem, estimator, optimizer, x1))
-        self.here = local if mesh else lambda tree: tree
-        self.every = every
-        self.metrics = metrics
-        self.ask = partial(stop_when, problem) if stop_when else None
-        self.key_stop = random.fold_in(key, ROLE_STOP)
-        self.diagnose = diagnose
-        self.diagnosis = partial(diagnosis(estimator), problem)
-        self.key_diagnose = random.fold_in(key, ROLE_DIAGNOSE)
-        self.stopped = False
-
-    def begin(self, x1: X, manifest: dict[str, Any], saved: Snapshot | None = None) -> None:
-        self.carry = self.first(x1)
+        self.made_of = (problem, estimator, optimizer, x1, key, every)
+        self.T, self.every, self.metrics, self.questions = T, min(every, T), metrics, questions
+        self.here = devices.here
+        spread, put = devices.spread(estimator), devices.put
+        self.feeder = feeder_of(problem, spread, key, self.every, devices.columns)
+        inside = put(problem.replace(source=None))  # one program for every store
+        self.chunk = partial(chunk, inside, key=put(key), estimator=spread, optimizer=optimizer, every=self.every)
+        self.carry: Carry = put(initial_carry(problem, estimator, optimizer, x1))
         self.history: list[Row] = []
         self.cost = Cost()
         self.seconds = self.compile_seconds = 0.0
-        self.manifest = {**environment(), **manifest}
+        self.stopped = False
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.feeder:
+            self.feeder.close()
+
+    def identity(self) -> Identity:
+        """What a checkpoint must agree with, to go on from it."""
+        from bilevelax.run.records.fingerprint import identity
+
+        return identity(*self.made_of)
+
+    def begin(self, manifest: dict[str, Any], saved: Snapshot | None = None) -> None:
+        """At x1, or where it was saved: compiles, and records the first row."""
+        self.manifest = {**environment(), "T": self.T, **manifest}
         if saved:
             self.go_on_from(saved)
-        if self.t < manifest["T"]:
+        if self.t < self.T:
             started = time.perf_counter()
             jax.block_until_ready(self.take(self.carry, 0))  # no steps: compiles
             self.compile_seconds += time.perf_counter() - started
-        if not saved:
+        if not self.history:  # a new run, or one whose history was damaged
             self.record({})
 
     def snapshot(self) -> Snapshot:
@@ -96,14 +135,14 @@ class Run:
         return Snapshot(self.carry, self.history, {**totals, "stopped": self.stopped, "manifest": self.manifest})
 
     def go_on_from(self, saved: Snapshot) -> None:
-        T, totals = self.manifest["T"], saved.totals
+        totals = saved.totals
         self.carry, self.history = saved.carry, saved.history
-        if self.t > T:
-            raise ValueError(f"`T` of minimize must not be less than the {self.t} steps already saved. Got {T}.")
+        if self.t > self.T:
+            raise ValueError(f"`T` of minimize must not be less than the {self.t} steps already saved. Got {self.T}.")
         self.cost, self.stopped = Cost(**totals["cost"]), totals["stopped"]
         self.seconds, self.compile_seconds = totals["seconds"], totals["compile_seconds"]
         resumed = [*totals["manifest"].get("resumed_at", ()), self.t]
-        self.manifest = {**totals["manifest"], "T": T, "resumed_at": resumed}
+        self.manifest = {**totals["manifest"], "T": self.T, "resumed_at": resumed}
 
     @property
     def t(self) -> int:
@@ -131,17 +170,14 @@ class Run:
         """n steps from this carry, with the contexts that they need."""
         return self.chunk(carry=carry, n=n, feed=self.feeder.after(int(carry.t)) if self.feeder else None)
 
-    def close(self) -> None:
-        if self.feeder:
-            self.feeder.close()
-
     def stop_at(self, before: Carry, good: int, log: Log) -> None:
         """Step number ``good`` of this chunk spoilt x: go back to the last finite iterate."""
         self.carry, _ = self.take(before, good)  # draws are addressed: the same steps again
         level = f" (level k = {log.aux['level'][good]:g})" if "level" in log.aux else ""
+        read = self.feeder.tell(int(before.t), good) if self.feeder else ""
         raise RunStopped(
             f"x became non-finite at t = {self.t + 1}{level}. Usual causes: the outer step or beta0 too large, or "
-            "long Neumann products with L_g1 underestimated.",
+            f"long Neumann products with L_g1 underestimated.{read}",
             self.result(),
         )
 
@@ -153,28 +189,25 @@ class Run:
                     f"metric `{name}` must be one finite number. Got {value!r} at t = {self.t}.", self.result()
                 )
             row[name] = float(value)
-        if self.diagnose and len(self.history) % self.diagnose == 0:
-            key = random.fold_in(self.key_diagnose, self.t)
-            row |= self.told("diagnose", lambda: self.diagnosis(self.x, key))
-        if self.ask:
-            self.stopped, columns = self.told("stop_when", partial(self.answer, self.ask))
-            row |= columns
+        for question in self.questions:
+            if len(self.history) % question.chunks == 0:
+                stop, columns = self.asked(question)
+                self.stopped, row = self.stopped or stop, row | columns
         self.history.append(row)
 
-    def answer(self, ask: Callable[[X, Key], tuple[Any, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
-        stop, columns = ask(self.x, random.fold_in(self.key_stop, self.t))
-        return bool(stop), {name: float(value) for name, value in columns.items()}
-
-    def told(self, name: str, measure: Callable[[], Any]) -> Any:
-        """What a measurement between chunks says; if it fails, the run so far is not lost."""
+    def asked(self, question: Question) -> tuple[bool, Row]:
+        """The answer where the run stands; if the question fails, the run so far is not lost."""
         try:
-            return measure()
+            stop, columns = question.ask(self.x, random.fold_in(question.key, self.t))
+            return bool(stop), {name: float(value) for name, value in columns.items()}
         except RunStopped:
             raise
         except Exception as error:
             reason = (str(error) or "no message").splitlines()[0]
             reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}."
-            raise RunStopped(f"`{name}` of minimize failed at t = {self.t}: {reason}", self.result()) from error
+            raise RunStopped(
+                f"`{question.name}` of minimize failed at t = {self.t}: {reason}", self.result()
+            ) from error
 
     def result(self) -> Result:
         c = self.here(self.carry)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
-from bilevelax.errors import require_integer, require_positive
+from bilevelax.base.errors import require_integer, require_positive
 
 
 def sqrt_then_linear(t0: int, scale: float = 1.0) -> optax.Schedule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,10 +12,10 @@ import optax
 from jax import lax, random
 from optax import tree
 
-from bilevelax import trees
-from bilevelax.estimate import Cost, Estimate, Estimator
-from bilevelax.feed import Fed, at_step
-from bilevelax.problem import Key, Problem, PyTree, X
+from bilevelax.base.compiling import program
+from bilevelax.core import trees
+from bilevelax.core.estimate import Cost, Estimate, Estimator
+from bilevelax.core.problem import Key, Problem, PyTree, X
 
 
 class Carry(NamedTuple):
@@ -56,41 +56,83 @@ def step(
     return Carry(t, optax.apply_updates(x, updates), x_hat, x_mean, opt_state, est_state), est
 
 
+class Taken(NamedTuple):
+    """A step of a loop, for who keeps something of it."""
+
+    i: Any  # its number in the loop, from 0
+    x: X  # where it began
+    estimate: Estimate
+    x_next: X  # where it ended
+
+
+def forget(kept: Any, taken: Taken) -> Any:
+    """Keep nothing of a step."""
+    return kept
+
+
+def take_steps(
+    problem: Problem,
+    estimator: Estimator,
+    optimizer: optax.GradientTransformation,
+    carry: Carry,
+    key: Key,
+    n: Any,
+    keep: Callable[[Any, Taken], Any] = forget,
+    kept: Any = (),
+    feed: Any = None,
+) -> tuple[Carry, Any]:
+    """The one loop around `step`: n steps, which may be traced, and what ``keep(kept, taken)`` made of them.
+
+    Chunks keep a row of each step, sweeps nothing, others sums. ``feed`` as in `with_contexts_of`.
+    """
+
+    def one(i: jax.Array, state: tuple[Carry, Any]) -> tuple[Carry, Any]:
+        before, kept = state
+        after, estimate = step(with_contexts_of(i, problem, feed), estimator, optimizer, before, key)
+        return after, keep(kept, Taken(i, before.x, estimate, after.x))
+
+    return lax.fori_loop(0, n, one, (carry, kept))
+
+
+def with_contexts_of(i: Any, problem: Problem, feed: Any) -> Problem:
+    """The problem of a loop's step number i; ``feed`` holds every step's contexts, where they were on disk."""
+    if feed is None:
+        return problem
+    return dataclasses.replace(problem, data=feed.of_step(i))
+
+
 class Log(NamedTuple):
-    """What one step leaves behind for the host."""
+    """What one step of a chunk leaves behind for the host."""
 
     cost: Cost
     aux: dict[str, Any]
     finite: jax.Array
 
 
-@partial(jax.jit, static_argnames=("estimator", "optimizer", "every"))
+def log_of(taken: Taken) -> Log:
+    finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(taken.x_next)]).all()
+    return jax.tree.map(jnp.asarray, Log(taken.estimate.cost, taken.estimate.aux, finite))
+
+
+def write_log(logs: Log, taken: Taken) -> Log:
+    """The log of step i in row i."""
+    return jax.tree.map(lambda rows, row: rows.at[taken.i].set(row.astype(rows.dtype)), logs, log_of(taken))
+
+
+@program(static_argnames=("estimator", "optimizer", "every"))
 def chunk(
     problem: Problem,
     carry: Carry,
     key: Key,
     n: jax.Array,
-    feed: Fed | None = None,
+    feed: Any = None,
     *,
     estimator: Estimator,
     optimizer: optax.GradientTransformation,
     every: int,
 ) -> tuple[Carry, Log]:
-    """n <= every iterations and their logs. n is traced: one program serves every chunk.
-
-    ``feed`` holds the contexts of every step, for a problem that has them on disk.
-    """
-
-    def one(carry: Carry, i: Any) -> tuple[Carry, Log]:
-        here = problem if feed is None else dataclasses.replace(problem, data=at_step(feed, i))
-        carry, est = step(here, estimator, optimizer, carry, key)
-        finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(carry.x)]).all()
-        return carry, jax.tree.map(jnp.asarray, Log(est.cost, est.aux, finite))
-
-    def record(i: jax.Array, state: tuple[Carry, Log]) -> tuple[Carry, Log]:
-        carry, log = one(state[0], i)
-        return carry, jax.tree.map(lambda rows, row: rows.at[i].set(row.astype(rows.dtype)), state[1], log)
-
-    shapes = jax.eval_shape(one, carry, 0)[1]
-    empty = jax.tree.map(lambda s: jnp.zeros((every, *s.shape), s.dtype), shapes)
-    return lax.fori_loop(0, n, record, (carry, empty))
+    """n <= every steps and their logs. n is traced: one program serves every chunk."""
+    first = lambda: step(with_contexts_of(0, problem, feed), estimator, optimizer, carry, key)[1]
+    log = jax.eval_shape(lambda: log_of(Taken(0, carry.x, first(), carry.x)))
+    empty = jax.tree.map(lambda a: jnp.zeros((every, *a.shape), a.dtype), log)
+    return take_steps(problem, estimator, optimizer, carry, key, n, write_log, empty, feed)

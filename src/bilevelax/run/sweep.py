@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,21 +13,23 @@ import numpy as np
 import optax
 from jax import random
 
-from bilevelax.checkpoint import Checkpoint, Keeper, Snapshot
-from bilevelax.estimate import Estimator
-from bilevelax.fingerprint import Identity, identity
-from bilevelax.history import Row
-from bilevelax.problem import Key, Problem, X
-from bilevelax.progress import Progress
-from bilevelax.run import Metrics
-from bilevelax.steps import Carry, chunk, initial_carry
+from bilevelax.base.compiling import program
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.problem import Key, Problem, X
+from bilevelax.run.records.checkpoint import Checkpoint
+from bilevelax.run.records.fingerprint import Identity, identity
+from bilevelax.run.records.history import Row
+from bilevelax.run.records.progress import Progress
+from bilevelax.run.records.result import Snapshot
+from bilevelax.run.run import Metrics
+from bilevelax.run.steps import Carry, initial_carry, take_steps
 
 OptimizerOf = Callable[[Any], optax.GradientTransformation]  # of a step size, which may be traced
 FIRST_LOOK = 0.25  # of T: before, nothing is given up
 SEEDS = 3  # fewer say nothing about chance
 
 
-class Cell(NamedTuple):
+class Setting(NamedTuple):
     step: float
     seed: int
 
@@ -46,7 +47,7 @@ class Sweep(NamedTuple):
     every: int
 
 
-@partial(jax.jit, static_argnames=("estimator", "optimizer_of", "every"))
+@program(static_argnames=("estimator", "optimizer_of"))
 def advance(
     problem: Problem,
     carry: Carry,
@@ -56,15 +57,11 @@ def advance(
     *,
     estimator: Estimator,
     optimizer_of: OptimizerOf,
-    every: int,
 ) -> Carry:
     """n steps of every cell."""
-    compiled: Any = chunk
-    steps_of = compiled.__wrapped__  # part of this program, not one of its own
 
     def one(carry: Carry, key: Key, step: jax.Array) -> Carry:
-        optimizer = optimizer_of(step)
-        return steps_of(problem, carry, key, n, estimator=estimator, optimizer=optimizer, every=every)[0]
+        return take_steps(problem, estimator, optimizer_of(step), carry, key, n)[0]
 
     return jax.vmap(one)(carry, keys, steps)
 
@@ -72,7 +69,7 @@ def advance(
 class Cells:
     """The host's side of the cells: where they stand, which of them go on."""
 
-    def __init__(self, sweep: Sweep, cells: list[Cell], rivals: Mapping[int, float]) -> None:
+    def __init__(self, sweep: Sweep, cells: list[Setting], rivals: Mapping[int, float]) -> None:
         self.sweep, self.cells, self.rivals = sweep, cells, rivals
         self.keys = jnp.stack([random.key(cell.seed) for cell in cells])
         self.steps = jnp.asarray([cell.step for cell in cells], dtype=float)
@@ -109,16 +106,8 @@ class Cells:
         rows = jnp.asarray((self.active + self.active[:1] * lanes)[:lanes])
         started = time.perf_counter()
         some = jax.tree.map(lambda a: a[rows], self.carry)
-        some = advance(
-            s.problem,
-            some,
-            self.keys[rows],
-            self.steps[rows],
-            n,
-            estimator=s.estimator,
-            optimizer_of=s.optimizer_of,
-            every=s.every,
-        )
+        settings = {"estimator": s.estimator, "optimizer_of": s.optimizer_of}
+        some = advance(s.problem, some, self.keys[rows], self.steps[rows], n, **settings)
         real = jnp.asarray(self.active)
         self.carry = jax.tree.map(lambda a, new: a.at[real].set(new[: len(real)]), self.carry, some)
         jax.block_until_ready(self.carry)
@@ -152,7 +141,7 @@ class Cells:
                 self.given_up[str(cell)] = f"hopeless at t = {self.t}"
 
 
-def bounds(history: list[Row], cells: list[Cell], metric: str, t: int) -> dict[float, tuple[float, float]]:
+def bounds(history: list[Row], cells: list[Setting], metric: str, t: int) -> dict[float, tuple[float, float]]:
     """Mean of the metric at t minus and plus two standard errors, for every step with seeds enough."""
     values: dict[float, list[float]] = {}
     for row in history:
@@ -164,7 +153,7 @@ def bounds(history: list[Row], cells: list[Cell], metric: str, t: int) -> dict[f
 
 def run_cells(
     sweep: Sweep,
-    cells: list[Cell],
+    cells: list[Setting],
     folder: Any,
     rivals: Mapping[int, float] | None = None,
     resume: str = "auto",
@@ -176,8 +165,8 @@ def run_cells(
     if sweep.metric not in (known := sweep.metrics(sweep.x1)):
         raise ValueError(f"`metric` of a sweep must be one of {', '.join(known)}. Got {sweep.metric!r}.")
     with contextlib.ExitStack() as stack:
-        keeper = stack.enter_context(Keeper(Checkpoint(folder), sweep.T, resume))
-        if saved := keeper.restore(run.identity(), run.carry):
+        keeper = stack.enter_context(Checkpoint(folder).keeper(sweep.T, resume))
+        if saved := keeper.restore(run):
             run.go_on_from(saved)
         bar = stack.enter_context(Progress(sweep.T, progress, label))
         bar.note("compiling")

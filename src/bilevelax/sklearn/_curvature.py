@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from jax import random
 
-from bilevelax.curvature import curvature
-from bilevelax.problem import Key, X
-from bilevelax.sklearn import _problem
-from bilevelax.sklearn._prepare import OWNER
+from bilevelax.applications.newsvendor import rows as _problem
+from bilevelax.core.problem import Key, X
+from bilevelax.exact.curvature import curvature
+from bilevelax.sklearn._training import OWNER
 
 LANCZOS = 12  # steps: the largest eigenvalue stands far off the others
 ROLE = 2**31 - 1  # of the key, beside the numbers of the penalties

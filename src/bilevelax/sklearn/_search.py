@@ -1,4 +1,4 @@
-"""How long to train and under which penalty: true costs on rows that were held out decide."""
+"""A policy learned: true costs on rows that were held out choose penalty and steps, then it is trained on all rows."""
 
 from __future__ import annotations
 
@@ -7,28 +7,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.model_selection import TimeSeriesSplit
+from jax import random
 
-from bilevelax.errors import require_integer
-from bilevelax.problem import X
-from bilevelax.sklearn._prepare import OWNER, Prepared, Sample
-from bilevelax.sklearn._problem import Rows
-from bilevelax.sklearn._training import Trained
+from bilevelax.applications.newsvendor.prepare import WeightedDemands
+from bilevelax.applications.newsvendor.rows import Rows, bucket, with_penalty
+from bilevelax.applications.newsvendor.weights import Conditional
+from bilevelax.base.errors import require_integer
+from bilevelax.core.problem import X
+from bilevelax.sklearn._curvature import least_penalty, warn_of_curvature
+from bilevelax.sklearn._training import EVERY, OWNER, Lesson, Trained, Training, lesson_of, train
 
 PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
-EVERY = 50  # steps between two looks at the validation cost
-LEAST = (4, 2)  # rows to train on, rows to judge by
+FOLD = (4, 2)  # rows to train on, rows to judge by
+FEW_DEMANDS = 5.0  # an effective sample size below this is worth a warning
 
 Split = tuple[Any, Any]  # rows to train on, rows to judge by: slices or numbers
-
-
-class Fold(NamedTuple):
-    """Rows to train on, as data of the problem, and the rows to judge by."""
-
-    prepared: Prepared
-    rows: Rows
-    train: Sample
-    held: Sample
 
 
 class Choice(NamedTuple):
@@ -55,15 +48,17 @@ def splits_of(cv: Any, fraction: float, contexts: np.ndarray) -> list[Split]:
         raise ValueError(f"`validation_fraction` of {OWNER} must lie between 0 and 1. Got {fraction!r}.")
     if cv is None:
         held = round(fraction * n)
-        enough = n - held >= LEAST[0] and held >= LEAST[1]
+        enough = n - held >= FOLD[0] and held >= FOLD[1]
         return [(slice(n - held), slice(n - held, n))] if enough else []  # slices copy nothing
     if not hasattr(cv, "split") and not isinstance(cv, list | tuple):
         require_integer("cv", OWNER, cv, 2)
+        from sklearn.model_selection import TimeSeriesSplit
+
         cv = TimeSeriesSplit(int(cv))
     splits = [(np.asarray(a), np.asarray(b)) for a, b in (cv.split(contexts) if hasattr(cv, "split") else cv)]
-    if not splits or any(len(a) < least for split in splits for a, least in zip(split, LEAST, strict=True)):
+    if not splits or any(len(a) < least for split in splits for a, least in zip(split, FOLD, strict=True)):
         raise ValueError(
-            f"`cv` of {OWNER} must make folds of at least {LEAST[0]} rows to train on and {LEAST[1]} to judge by. "
+            f"`cv` of {OWNER} must make folds of at least {FOLD[0]} rows to train on and {FOLD[1]} to judge by. "
             f"Got {[(len(a), len(b)) for a, b in splits]} from {n} rows; take fewer folds."
         )
     return splits
@@ -78,15 +73,27 @@ def warn_of_no_choice(rows: int) -> None:
     )
 
 
+def warn_of_few(conditional: Any, X: np.ndarray) -> None:
+    """Warn where a typical context rests on very few demands."""
+    if isinstance(conditional, Conditional) and not conditional.votes_for_itself:
+        size = float(np.median(conditional.effective_sample_size(X[:: max(1, len(X) // 200)])))
+        if size < FEW_DEMANDS:
+            warnings.warn(
+                f"`conditional` of {OWNER} rests on about {size:.1f} demands a context, which is few: expect noise "
+                "or give more rows or a smoother conditional.",
+                stacklevel=4,
+            )
+
+
 def search(
-    folds: list[Fold],
+    folds: list[Any],
     penalties: tuple[float, ...],
     x1: X,
-    train: Callable[[Fold, float, int, X, int], Trained],
+    train: Callable[[Any, float, int, X, int], Trained],
     most: int,
     early: bool,
 ) -> Choice:
-    """Penalty, and steps if wanted, with the least mean cost over the folds.
+    """Penalty, and steps if wanted, with the least mean cost over the folds (lessons).
 
     The first penalty sets the number of steps; in each fold, every other one starts at the policy of
     the one before and takes a quarter of them.
@@ -113,3 +120,48 @@ def search(
             steps, curve = int(runs[0].history[best]["t"]), costs.tolist()
             converged = not early or all(run.stopped for run in runs)
     return Choice(min(path, key=path.__getitem__), steps, path, curve, converged)
+
+
+class Learned(NamedTuple):
+    """A policy trained on all rows, and how it came about."""
+
+    choice: Choice
+    lesson: Lesson
+    rows: Rows  # under the chosen penalty
+    done: Trained
+
+
+def learn(how: Training, sample: WeightedDemands, penalty: Any, splits: list[Split], patience: int) -> Learned:
+    """Choose, then train on all rows.
+
+    Args:
+        how: to train.
+        sample: all rows.
+        penalty: a number, or "cv" to choose one of `PATH` on the rows held out.
+        splits: (train, held) row numbers.
+        patience: looks without progress after which a fold stops, where the number of steps is chosen too; else 0.
+    """
+    given = not isinstance(penalty, str)
+    penalties = (float(penalty),) if given else PATH
+    least = bucket(min(len(sample.y), how.contexts))  # one program for folds and all rows
+    choice = Choice(penalties[0], how.max_iter, {}, [], True)
+    if not splits and not given:
+        warn_of_no_choice(len(sample.y))
+    if splits and (patience or not given):
+        folds = [lesson_of(how, least, sample.take(train), sample.take(held)) for train, held in splits]
+        choice = search(folds, penalties, how.x1, trial(how, patience), how.max_iter, patience > 0)
+    lesson = lesson_of(how, least, sample)
+    warn_of_few(lesson.prepared.conditional, sample.X)
+    done = train(how, lesson, choice.penalty, how.x1, how.key, choice.steps)
+    rows = with_penalty(lesson.rows, how.scales, choice.penalty)
+    if given and np.isfinite(choice.penalty):
+        found = least_penalty(how.losses, rows._asdict(), how.scales, choice.penalty, done.x, how.key)
+        warn_of_curvature(found, choice.penalty)
+    return Learned(choice, lesson, rows, done)
+
+
+def trial(how: Training, patience: int) -> Callable[[Lesson, float, int, X, int], Trained]:
+    """Training on a fold under the path's penalty of that number."""
+    return lambda fold, penalty, number, x1, T: train(
+        how, fold, penalty, x1, random.fold_in(how.key, number), T, patience
+    )

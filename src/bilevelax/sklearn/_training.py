@@ -1,75 +1,38 @@
-"""How a policy is trained: the gradient, the optimizer, early stopping on true costs, the path of penalties."""
+"""How a policy is trained under one penalty: the data of its problem, the gradient, the optimizer, costs on the way."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax, random
+from jax import random
 
-from bilevelax import trees
-from bilevelax.errors import require_choice
-from bilevelax.estimate import Cost, Estimate, Estimator, stateless
+from bilevelax.applications.newsvendor.adversary import Losses
+from bilevelax.applications.newsvendor.orders import mean_cost
+from bilevelax.applications.newsvendor.prepare import Prepared, WeightedDemands, prepare, problem_rows
+from bilevelax.applications.newsvendor.rows import Rows, context_at, newsvendor_problem, with_penalty
+from bilevelax.base.compiling import program
+from bilevelax.base.errors import require_choice
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.minibatch import minibatch
+from bilevelax.core.problem import Key, Problem, PyTree, X
 from bilevelax.estimators.dl_sgd import dl_sgd
+from bilevelax.estimators.envelope import best_answers, envelope
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.estimators.saa import saa
-from bilevelax.minibatch import minibatch
-from bilevelax.outer import minimize
-from bilevelax.problem import Key, Problem, X
-from bilevelax.result import Result
-from bilevelax.sklearn._problem import context_at
+from bilevelax.run.minimize import minimize
+from bilevelax.run.records.result import Result
+from bilevelax.sklearn.conditional import make_conditional
 
-NAMES = ("auto", "rt_mlmc", "dl_sgd", "saa")
-
-
-def envelope(batch: int, steps: int) -> Estimator:
-    """Danskin's gradient on ``batch`` contexts, with exact expectations over the outcomes of each.
-
-    All contexts enter one loss, so that its gradient is a few matrix products instead of one
-    gradient a context.
-    """
-
-    def estimate(key: Key, problem: Problem, x: X) -> Estimate:
-        keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(batch, dtype=jnp.int32))
-        xi = jax.vmap(problem.context)(keys)
-        eta = jax.vmap(problem.outcomes)(xi)
-        y = ascend(problem, x, xi, eta, steps)
-        grad = trees.scale(1 / batch, _summed(problem.weighted()).grad_f(x, y, eta, xi)[0])
-        outcomes = batch * eta[1].shape[1]
-        cost = Cost(xi=batch, eta=outcomes, grad_f=outcomes, grad_g=steps * outcomes)
-        return Estimate(grad, cost, {})
-
-    return stateless(estimate)
-
-
-def ascend(problem: Problem, x: X, xi: Any, eta: Any, steps: int) -> Any:
-    """The adversary's answers at stacked contexts: gradient steps of sizes 1, 2/3, 2/4, ... (curvature is about 1)."""
-    whole = _summed(problem.weighted())
-    start = jax.vmap(lambda xi: problem.start(x, xi))(xi)
-    return lax.fori_loop(0, steps, lambda j, y: trees.add_scale(y, -2 / (j + 2), whole.grad_g(x, y, eta, xi)), start)
-
-
-@partial(jax.jit, static_argnames="steps")
-def answers(problem: Problem, x: X, steps: int) -> Any:
-    """`ascend` on every row of the problem."""
-    rows = problem.data.contexts.shape[0]
-    xi = jax.vmap(lambda i: context_at(i, problem.data))(jnp.arange(rows, dtype=jnp.int32))
-    return ascend(problem, x, xi, jax.vmap(problem.outcomes)(xi), steps)
-
-
-def _summed(problem: Problem) -> Problem:
-    """The sum of the losses over stacked y, eta and xi."""
-
-    def over(loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        return lambda x, y, eta, xi: jnp.sum(jax.vmap(loss, in_axes=(None, 0, 0, 0))(x, y, eta, xi))
-
-    return dataclasses.replace(problem, f=over(problem.f), g=over(problem.g))
+OWNER = "RobustNewsvendor"
+ESTIMATORS = ("auto", "rt_mlmc", "dl_sgd", "saa")
+EVERY = 50  # steps between two looks at the costs
+LOOKED = 20_000  # rows, evenly spaced, whose costs make the curves and choose steps and penalty
 
 
 @lru_cache(maxsize=64)
@@ -77,9 +40,9 @@ def make_estimator(choice: Any, batch: int, steps: int, owner: str) -> Estimator
     """The named estimator on ``batch`` contexts; the same object for equal settings."""
     if isinstance(choice, Estimator):
         return choice
-    require_choice("estimator", owner, choice, NAMES)
+    require_choice("estimator", owner, choice, ESTIMATORS)
     if choice == "auto":
-        return envelope(batch, steps)
+        return envelope(batch, steps, n="all")
     made = {"rt_mlmc": lambda: rt_mlmc(4), "dl_sgd": lambda: dl_sgd(4), "saa": lambda: saa(n="all")}[choice]()
     return minibatch(made, batch)
 
@@ -90,14 +53,52 @@ def make_optimizer(learning_rate: float, max_iter: int, decay: float) -> optax.G
     return optax.adamw(optax.cosine_decay_schedule(learning_rate, max_iter, alpha=0.1), weight_decay=decay)
 
 
-class Settings(NamedTuple):
-    """What `minimize` needs beside problem and x1."""
+class Training(NamedTuple):
+    """What the settings of a newsvendor come to, apart from rows, penalty and number of steps."""
 
+    x1: X
+    static: PyTree  # what the rules of x share
+    losses: Losses
+    scales: np.ndarray  # how far the adversary may move each column
+    conditional: Any  # as `make_conditional` wants it
+    n_atoms: int
+    together: bool  # one outcome of all atoms
+    contexts: int  # rows of the problem; of more, a random subsample
     estimator: Estimator
     optimizer: optax.GradientTransformation
-    every: int
-    T: int
+    max_iter: int
     progress: bool
+    seed: int
+
+    @property
+    def key(self) -> Key:
+        return random.key(self.seed)
+
+    @property
+    def every(self) -> int:
+        return min(self.max_iter, EVERY)
+
+    def problem(self, rows: Rows) -> Problem:
+        return newsvendor_problem(self.losses, rows)
+
+
+class Lesson(NamedTuple):
+    """Rows to train on, as they are and as data of the problem, and the rows to judge by, if any."""
+
+    prepared: Prepared
+    rows: Rows
+    train: WeightedDemands
+    held: WeightedDemands | None = None
+
+
+def lesson_of(how: Training, least: int, train: WeightedDemands, held: WeightedDemands | None = None) -> Lesson:
+    """The lesson of these rows, padded to at least that many."""
+    prepared = prepare(train, make_conditional(how.conditional, OWNER), how.seed)
+    own = np.arange(len(train.X))
+    if len(own) > how.contexts:
+        own = np.sort(np.random.default_rng(how.seed).choice(own, how.contexts, replace=False))
+    rows = problem_rows(prepared, train.take(own), how.n_atoms, how.together, how.seed, own, least)
+    return Lesson(prepared, rows, train, held)
 
 
 class Watch:
@@ -124,6 +125,13 @@ class Watch:
         return bool(since) and 0 < self.patience < len(since) - int(np.argmin(since)), {}
 
 
+def costs_of(static: PyTree, lesson: Lesson) -> Callable[[X], dict[str, float]]:
+    """x -> mean true cost of a row, of those trained on and of those held out."""
+    samples = {"train": lesson.train} | ({} if lesson.held is None else {"validation": lesson.held})
+    few = {name: sample.thinned(LOOKED) for name, sample in samples.items()}
+    return lambda x: {name: mean_cost(static, x, lesson.prepared, sample) for name, sample in few.items()}
+
+
 class Trained(NamedTuple):
     """Where training ended, and all that was looked at on the way, row by row of the history."""
 
@@ -133,21 +141,27 @@ class Trained(NamedTuple):
     stopped: bool
 
 
-def train(
-    problem: Problem, x1: X, key: Key, settings: Settings, cost: Callable[[X], dict[str, float]], patience: int = 0
-) -> Trained:
+def train(how: Training, lesson: Lesson, penalty: float, x1: X, key: Key, T: int, patience: int = 0) -> Trained:
     """`minimize` under watch."""
-    watch = Watch(cost, patience)
+    watch = Watch(costs_of(how.static, lesson), patience)
     result: Result = minimize(
-        problem,
-        settings.estimator,
-        settings.optimizer,
+        how.problem(with_penalty(lesson.rows, how.scales, penalty)),
+        how.estimator,
+        how.optimizer,
         x1,
         key=key,
-        T=settings.T,
-        every=settings.every,
+        T=T,
+        every=how.every,
         metrics=watch.metrics,
         stop_when=watch.stop,
-        progress=settings.progress,
+        progress=how.progress,
     )
-    return Trained(result.x, watch.visited, result.history, int(result.history[-1]["t"]) < settings.T)
+    return Trained(result.x, watch.visited, result.history, int(result.history[-1]["t"]) < T)
+
+
+@program(static_argnames="steps")
+def answers(problem: Problem, x: X, steps: int) -> Any:
+    """The adversary's answers on every row of the problem."""
+    rows = problem.data.contexts.shape[0]
+    xi = jax.vmap(lambda i: context_at(i, problem.data))(jnp.arange(rows, dtype=jnp.int32))
+    return best_answers(problem, x, xi, jax.vmap(problem.outcomes)(xi), steps)

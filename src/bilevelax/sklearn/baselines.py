@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.ensemble import GradientBoostingRegressor
-from sklearn.linear_model import QuantileRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from bilevelax.sklearn._scored import ScoredByCost, costs_of
 from bilevelax.sklearn.conditional import make_conditional
-from bilevelax.sklearn.costs import ScoredByCost, cost_array
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
 
 
@@ -24,10 +20,8 @@ class _Baseline(ScoredByCost, RegressorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2)
         self._flat = y.ndim == 1
         y = np.asarray(y, np.float64).reshape(len(y), -1)
-        owner = type(self).__name__
-        holding = cost_array(self.holding_cost, "holding_cost", owner, 1, y.shape[1])[0]
-        backlog = cost_array(self.backlog_cost, "backlog_cost", owner, 1, y.shape[1])[0]
-        self.levels_ = backlog / (holding + backlog)
+        holding, backlog = costs_of(self, (1, y.shape[1]))
+        self.levels_ = (backlog / (holding + backlog))[0]
         return X, y
 
     def _contexts(self, X: Any) -> np.ndarray:
@@ -117,6 +111,10 @@ class LinearQuantile(_PerOutput):
         self.alpha = alpha
 
     def _regressor(self, level: float) -> Any:
+        from sklearn.linear_model import QuantileRegressor  # here: `bilevelax newsvendor order` does not wait for it
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
         return make_pipeline(StandardScaler(), QuantileRegressor(quantile=level, alpha=self.alpha))
 
 
@@ -132,6 +130,8 @@ class BoostedQuantile(_PerOutput):
         self.random_state = random_state
 
     def _regressor(self, level: float) -> Any:
+        from sklearn.ensemble import GradientBoostingRegressor
+
         return GradientBoostingRegressor(
             loss="quantile", alpha=level, n_estimators=self.n_estimators, random_state=self.random_state
         )

@@ -8,53 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 from sklearn.base import clone
-from sklearn.model_selection import TimeSeriesSplit
 
-from bilevelax.errors import require_choice, require_package
+from bilevelax.base.errors import require_choice, require_package
+from bilevelax.sklearn._scored import Outcome, newsvendor_in
 from bilevelax.sklearn.baselines import SampleAverage
-from bilevelax.sklearn.costs import cost_array, newsvendor_cost
 
 WORST = 0.1  # share of the rows in the worst-case mean
-
-
-def newsvendor_in(estimator: Any) -> Any:
-    """The estimator that knows the costs, inside a pipeline or a search."""
-    inner = estimator
-    while not hasattr(inner, "holding_cost"):
-        if hasattr(inner, "steps"):
-            inner = inner[-1]
-        elif hasattr(inner, "best_estimator_") or hasattr(inner, "estimator"):
-            inner = getattr(inner, "best_estimator_", None) or inner.estimator
-        else:
-            raise ValueError(
-                f"A newsvendor must know `holding_cost` and `backlog_cost`. Got {type(inner).__name__}; "
-                "take one of bilevelax.sklearn."
-            )
-    return inner
-
-
-class Outcome(NamedTuple):
-    """Orders and demands (rows, outputs) of the test rows, with their costs per row."""
-
-    orders: np.ndarray
-    demand: np.ndarray
-    costs: np.ndarray
-
-    @classmethod
-    def of(cls, estimator: Any, X: Any, y: Any) -> Outcome:
-        orders = np.asarray(estimator.predict(X), float)
-        orders = orders.reshape(len(orders), -1)
-        demand = np.asarray(y, float).reshape(orders.shape)
-        inner = newsvendor_in(estimator)
-        holding, backlog = (
-            cost_array(getattr(inner, name), name, type(inner).__name__, *orders.shape)
-            for name in ("holding_cost", "backlog_cost")
-        )
-        return cls(orders, demand, newsvendor_cost(orders, demand, holding, backlog).sum(axis=1))
-
-    @staticmethod
-    def joined(parts: list[Outcome]) -> Outcome:
-        return Outcome(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def metrics(outcome: Outcome, plain: Outcome | None = None) -> dict[str, float]:
@@ -140,6 +99,8 @@ def compare(estimators: Mapping[str, Any], X: Any, y: Any, *, cv: Any = 5, refer
         raise ValueError("`estimators` of compare must hold at least one estimator. Got none.")
     reference = next(iter(estimators)) if reference is None else reference
     require_choice("reference", "compare", reference, tuple(estimators))
+    from sklearn.model_selection import TimeSeriesSplit
+
     splitter = TimeSeriesSplit(cv) if isinstance(cv, int) else cv
     folds = list(splitter.split(X, y) if hasattr(splitter, "split") else splitter)
     first = newsvendor_in(next(iter(estimators.values())))

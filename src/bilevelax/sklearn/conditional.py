@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bilevelax.errors import require_choice
-from bilevelax.sklearn._weights import Conditional
+from bilevelax.applications.newsvendor.weights import Conditional
+from bilevelax.base.errors import require_choice
 
-NAMES = ("forest", "knn", "kernel", "groups", "dirac")
+CONDITIONALS = ("forest", "knn", "kernel", "groups", "dirac")
 
 
 class Forest(Conditional):
@@ -108,7 +108,7 @@ class Neighbours(_Standardised):
 
 
 class Kernel(_Standardised):
-    """Nadaraya-Watson weights exp(-|xi - xi_i|^2 / (2 h^2)).
+    """Nadaraya-Watson weights ``exp(-|xi - xi_i|^2 / (2 h^2))``.
 
     By default h is such that a typical context rests on about sqrt(n) demands.
     """
@@ -181,12 +181,12 @@ class Dirac(Conditional):
 def make_conditional(choice: Any, owner: str) -> Any:
     """The named way, or a copy-safe object of the user's with ``fit(X, y, random_state)`` and ``sample(X, n, ...)``."""
     if isinstance(choice, str):
-        require_choice("conditional", owner, choice, NAMES)
+        require_choice("conditional", owner, choice, CONDITIONALS)
         kinds = {"forest": Forest, "knn": Neighbours, "kernel": Kernel, "groups": Groups, "dirac": Dirac}
         return kinds[choice]()
     if not all(callable(getattr(choice, name, None)) for name in ("fit", "sample")):
         raise ValueError(
-            f"`conditional` of {owner} must be one of {', '.join(map(repr, NAMES))} or an object with fit(X, y, "
+            f"`conditional` of {owner} must be one of {', '.join(map(repr, CONDITIONALS))} or an object with fit(X, y, "
             f"random_state) and sample(X, n, random_state). Got {choice!r}."
         )
     import copy

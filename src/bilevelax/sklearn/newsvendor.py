@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from bilevelax.errors import require_integer, require_positive
-from bilevelax.problem import Problem, X
-from bilevelax.sklearn import _problem, _training
-from bilevelax.sklearn._columns import dtypes_of, move_scales, names_of
-from bilevelax.sklearn._curvature import least_penalty, warn_of_curvature
-from bilevelax.sklearn._orders import mean_cost
-from bilevelax.sklearn._orders import orders as orders_of
-from bilevelax.sklearn._prepare import OWNER, Prepared, Sample, prepare, problem_rows, warn_of_few
-from bilevelax.sklearn._search import EVERY, PATH, Choice, Fold, search, splits_of, warn_of_no_choice
-from bilevelax.sklearn.costs import ScoredByCost, cost_array
-from bilevelax.sklearn.policies import make_policy, members_of
+from bilevelax.applications.newsvendor.orders import orders as orders_of
+from bilevelax.applications.newsvendor.policies import make_policy, members_of, shape_of_members
+from bilevelax.applications.newsvendor.prepare import WeightedDemands, problem_rows
+from bilevelax.applications.newsvendor.rows import LEAST_ROWS, Rows, losses_of, with_penalty
+from bilevelax.base.errors import require_integer, require_positive
+from bilevelax.core.problem import Problem, X
+from bilevelax.sklearn._curvature import least_penalty
+from bilevelax.sklearn._scored import ScoredByCost, costs_of
+from bilevelax.sklearn._search import learn, splits_of
+from bilevelax.sklearn._training import OWNER, Training, answers, make_estimator, make_optimizer
+from bilevelax.tables.columns import dtypes_of, move_scales, names_of
 
-CONTEXTS = 100_000  # rows of the problem; of more, a random subsample
-LOOKED = 20_000  # rows, evenly spaced, whose costs make the curves and choose steps and penalty
+MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
 ANSWER_STEPS = 50  # of the adversary in `worst_case_contexts`
 
 
@@ -150,14 +147,18 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         self._flat = y.ndim == 1
         y = np.asarray(y, np.float64).reshape(len(y), -1)
         self.n_outputs_ = y.shape[1]
-        given = [(holding_cost, self.holding_cost), (backlog_cost, self.backlog_cost)]
-        costs = [
-            cost_array(default if row is None else row, name, OWNER, *y.shape)
-            for name, (row, default) in zip(("holding_cost", "backlog_cost"), given, strict=True)
-        ]
+        holding, backlog = costs_of(self, y.shape, holding_cost, backlog_cost)
         self.nonnegative_ = bool(np.all(y >= 0))
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._train(Sample(X, y, costs[0], costs[1], weights).take(slice(None) if weights.all() else weights > 0))
+        sample = WeightedDemands(X, y, holding, backlog, weights).take(slice(None) if weights.all() else weights > 0)
+        splits = splits_of(self.cv, self.validation_fraction, sample.X)
+        patience = self.patience if self.early_stopping else 0
+        learned = learn(self._training(), sample, self.penalty, splits, patience)
+        self.penalty_, self.n_iter_, self.path_, self.validation_curve_, self.converged_ = learned.choice
+        self.prepared_, self._rows = learned.lesson.prepared, learned.rows._asdict()
+        self.conditional_ = self.prepared_.conditional
+        self._arrays = [np.asarray(a) for a in jax.tree.leaves(learned.done.x)]
+        self.loss_curve_ = [row["train"] for row in learned.done.history]
         return self
 
     def _check_settings(self) -> None:
@@ -169,112 +170,81 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         if self.penalty != "cv" or not isinstance(self.penalty, str):
             require_positive("penalty", OWNER, self.penalty, infinite=True)
 
-    def _train(self, sample: Sample) -> None:
-        penalties = PATH if isinstance(self.penalty, str) else (float(self.penalty),)
-        least = _problem.bucket(min(len(sample.y), CONTEXTS))  # one program for folds and all rows
-        splits = splits_of(self.cv, self.validation_fraction, sample.X)
-        choice = Choice(penalties[0], self.max_iter, {}, [], True)
-        if not splits and len(penalties) > 1:
-            warn_of_no_choice(len(sample.y))
-        if splits and (self.early_stopping or len(penalties) > 1):
-            folds = [self._fold(sample.take(train), sample.take(held), least) for train, held in splits]
-            choice = search(folds, penalties, self._first(), self._try, self.max_iter, self.early_stopping)
-        self.penalty_, self.n_iter_, self.path_, self.validation_curve_, self.converged_ = choice
-        self.prepared_ = prepare(sample, self.conditional, self.seed_)
-        self.conditional_ = self.prepared_.conditional
-        warn_of_few(self.conditional_, sample.X)
-        rows = self._rows_of(self.prepared_, sample, least)
-        self._rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)._asdict()
-        cost = self._costs(self.prepared_, train=sample)
-        done = _training.train(self.problem_, self._first(), self._key(), self._settings(self.n_iter_), cost)
-        self._arrays = [np.asarray(a) for a in jax.tree.leaves(done.x)]
-        self.loss_curve_ = [row["train"] for row in done.history]
-        if not isinstance(self.penalty, str) and np.isfinite(self.penalty_):
-            warn_of_curvature(self.least_penalty_, self.penalty_)
-
-    def _rows_of(self, prepared: Prepared, sample: Sample, least: int, known: bool = True) -> _problem.Rows:
-        """At most `CONTEXTS` of the rows, chosen at random, as data of the problem."""
-        own = np.arange(len(sample.X))
-        if known and len(own) > CONTEXTS:
-            own = np.sort(np.random.default_rng(self.seed_).choice(own, CONTEXTS, replace=False))
-            sample = sample.take(own)
-        together = self.estimator == "auto"
-        return problem_rows(prepared, sample, self.n_atoms, together, self.seed_, own if known else None, least)
-
-    def _fold(self, train: Sample, held: Sample, least: int) -> Fold:
-        prepared = prepare(train, self.conditional, self.seed_)
-        return Fold(prepared, self._rows_of(prepared, train, least), train, held)
-
-    def _try(self, fold: Fold, penalty: float, number: int, x: X, T: int) -> _training.Trained:
-        """Train on a fold under the path's penalty of that number."""
-        rows = _problem.with_penalty(fold.rows, self.move_scales_, penalty)
-        problem = _problem.newsvendor_problem(self._losses(), rows)
-        cost = self._costs(fold.prepared, train=fold.train, validation=fold.held)
-        patience = self.patience if self.early_stopping else 0
-        return _training.train(problem, x, random.fold_in(self._key(), number), self._settings(T), cost, patience)
-
-    def _costs(self, prepared: Prepared, **samples: Sample) -> Callable[[X], dict[str, float]]:
-        """x -> mean true cost of a row, for each sample."""
-        few = {name: sample.thinned(LOOKED) for name, sample in samples.items()}
-        return lambda x: {name: mean_cost(self._static(), x, prepared, sample) for name, sample in few.items()}
-
-    def _key(self) -> Any:
-        return random.key(self.seed_)
-
-    def _members(self) -> tuple[X, Any]:
+    def _rules(self, members: int | None = None) -> tuple[X, Any]:
+        """(x1, what the rules share), for the columns and outputs that were seen; one member shows the structure."""
         factory = make_policy(self.policy, OWNER)
-        return members_of(factory, self.n_features_in_, self.n_outputs_, self.members, self.seed_)
+        return members_of(factory, self.n_features_in_, self.n_outputs_, members or self.members, self.seed_)
 
-    def _first(self) -> X:
-        return self._members()[0]
-
-    def _static(self) -> Any:
-        return self._members()[1]
-
-    def _losses(self) -> _problem.Losses:
-        return _problem.losses_of(self._static(), float(self.smoothing))
-
-    def _settings(self, T: int) -> _training.Settings:
-        return _training.Settings(
-            _training.make_estimator(self.estimator, self.batch_size, self.ascent_steps, OWNER),
-            _training.make_optimizer(self.learning_rate, self.max_iter, self.weight_decay),
-            min(self.max_iter, EVERY),
-            T,
-            bool(self.verbose),
+    def _training(self) -> Training:
+        """What the settings come to."""
+        x1, static = self._rules()
+        return Training(
+            x1=x1,
+            static=static,
+            losses=losses_of(static, float(self.smoothing)),
+            scales=self.move_scales_,
+            conditional=self.conditional,
+            n_atoms=self.n_atoms,
+            together=self.estimator == "auto",
+            contexts=MOST_ROWS,
+            estimator=make_estimator(self.estimator, self.batch_size, self.ascent_steps, OWNER),
+            optimizer=make_optimizer(self.learning_rate, self.max_iter, self.weight_decay),
+            max_iter=self.max_iter,
+            progress=bool(self.verbose),
+            seed=self.seed_,
         )
 
     @property
     def problem_(self) -> Problem:
         """What was minimised last: all training rows under ``penalty_``."""
-        return _problem.newsvendor_problem(self._losses(), _problem.Rows(**self._rows))
+        return self._training().problem(Rows(**self._rows))
 
     @property
     def settings_(self) -> dict[str, Any]:
         """The other arguments of `bilevelax.minimize` for that."""
-        made = self._settings(self.n_iter_)
-        kept = {name: getattr(made, name) for name in ("estimator", "optimizer", "every", "T")}
-        return {**kept, "x1": self._first(), "key": self._key()}
+        how = self._training()
+        return {
+            **{name: getattr(how, name) for name in ("estimator", "optimizer", "every", "x1", "key")},
+            "T": self.n_iter_,
+        }
 
     @property
     def policy_(self) -> Any:
         check_is_fitted(self, "loss_curve_")
-        return eqx.combine(self._x(), self._static())
+        return eqx.combine(*self._rule())
 
     @property
     def least_penalty_(self) -> float:
         """See the class; a lower bound of it, from the curvature around 64 training rows."""
         check_is_fitted(self, "loss_curve_")
-        return least_penalty(self._losses(), self._rows, self.move_scales_, self.penalty_, self._x(), self._key())
+        how = self._training()
+        return least_penalty(how.losses, self._rows, how.scales, self.penalty_, self._rule()[0], how.key)
 
-    def _x(self) -> X:
-        return jax.tree.unflatten(jax.tree.structure(self._first()), [jnp.asarray(a) for a in self._arrays])
+    def _rule(self) -> tuple[X, Any]:
+        """(x, what the rules share) as fitted; the first rules of `_rules` are drawn for a policy of the user only."""
+        if isinstance(self.policy, str):
+            factory = make_policy(self.policy, OWNER)
+            structure, static = shape_of_members(factory, self.n_features_in_, self.n_outputs_)
+        else:
+            x1, static = self._rules(1)
+            structure = jax.tree.structure(x1)
+        return jax.tree.unflatten(structure, [jnp.asarray(a) for a in self._arrays]), static
+
+    def _contexts(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "loss_curve_")
+        return validate_data(self, X, reset=False, dtype=np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
         """Orders (rows,) or (rows, outputs); never negative where demand never was."""
-        check_is_fitted(self, "loss_curve_")
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        scales = self.prepared_
-        orders = scales.demands.back(orders_of(self._static(), self._x(), scales.contexts, X))
+        X = self._contexts(X)
+        scales, (x, static) = self.prepared_, self._rule()
+        orders = scales.demands.back(orders_of(static, x, scales.contexts, X))
+        if not np.isfinite(orders).all():
+            row = int(np.argmin(np.isfinite(orders).all(axis=1)))
+            raise ValueError(
+                f"Orders of {OWNER} must be finite. Got {orders[row].tolist()} in row {row + 1}: the numbers of the "
+                "model are too large, so train it again."
+            )
         orders = np.maximum(orders, 0.0) if self.nonnegative_ else orders
         return orders[:, 0] if self._flat else orders
 
@@ -283,14 +253,11 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
         The mean over members. Columns that may not move are as in X.
         """
-        check_is_fitted(self, "loss_curve_")
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        shape = (len(X), self.n_outputs_)
-        holding = cost_array(self.holding_cost, "holding_cost", OWNER, *shape)
-        backlog = cost_array(self.backlog_cost, "backlog_cost", OWNER, *shape)
-        sample = Sample(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
-        rows = self._rows_of(self.prepared_, sample, _problem.LEAST_ROWS, known=False)
-        rows = _problem.with_penalty(rows, self.move_scales_, self.penalty_)
-        problem = _problem.newsvendor_problem(self._losses(), rows)
-        y = np.asarray(_training.answers(problem, self._x(), ANSWER_STEPS)).mean(axis=1)[: len(X)]
+        X = self._contexts(X)
+        how, shape = self._training(), (len(X), self.n_outputs_)
+        holding, backlog = costs_of(self, shape)
+        sample = WeightedDemands(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
+        rows = problem_rows(self.prepared_, sample, how.n_atoms, how.together, how.seed, None, LEAST_ROWS)
+        rows = with_penalty(rows, how.scales, self.penalty_)
+        y = np.asarray(answers(how.problem(rows), self._rule()[0], ANSWER_STEPS)).mean(axis=1)[: len(X)]
         return X + self.prepared_.contexts.scale * np.asarray(rows.reach) * y

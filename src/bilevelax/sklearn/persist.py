@@ -1,88 +1,160 @@
-"""A fitted newsvendor as a folder: model.json and arrays.npz. Nothing is pickled."""
+"""A fitted newsvendor as a folder (`model_folder`): what is written, and what is required of what is read."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
+from jax import random
 
-from bilevelax._version import __version__
-from bilevelax.datasets.files import read_arrays, write_arrays
-from bilevelax.sklearn._prepare import Prepared, Scaling
+from bilevelax.applications.newsvendor.policies import make_policy
+from bilevelax.applications.newsvendor.prepare import Prepared, Scaling
+from bilevelax.base.declared import either, integer, list_of, number, one_of, record, text
+from bilevelax.base.npz import Header, read_arrays
+from bilevelax.sklearn.model_folder import read_folder, require, write_folder
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
+from bilevelax.tables.schema import DECLARED, Schema
 
-FORMAT = 1
+KIND = "RobustNewsvendor"
+FITTED = ("n_iter_", "seed_", "n_outputs_", "n_features_in_", "nonnegative_", "loss_curve_")  # as they are
 PLAIN = (str, int, float, bool, type(None))
+NOT_SAVED = ("perturb", "cv")  # of the constructor: only `fit` needs them
+YES_NO = one_of(True, False)
+COUNT = integer(0, 2**53)
+COST = number(0)
+SETTINGS = {
+    **{name: COST for name in ("holding_cost", "backlog_cost", "smoothing", "learning_rate", "weight_decay")},
+    "penalty": either(number(1e-300), one_of("inf", "cv")),
+    "policy": one_of("linear", "mlp"),
+    "members": integer(1, 10**6),
+    **{name: COUNT for name in ("n_atoms", "max_iter", "batch_size", "ascent_steps", "patience")},
+    "early_stopping": YES_NO,
+    "validation_fraction": number(0, 1),
+    "random_state": either(COUNT, one_of(None)),
+}
+PLAIN_VALUE = either(text(), number(), one_of(True, False, None))  # of settings that only `fit` reads
+DECLARED_FITTED = record(
+    {
+        "n_iter_": COUNT,
+        "seed_": integer(0, 2**31),
+        "n_outputs_": integer(1, 10**6),
+        "n_features_in_": integer(1, 10**6),
+        "nonnegative_": YES_NO,
+        "loss_curve_": list_of(number()),
+        "penalty_": text(r"inf|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?", "a positive number as a text"),
+        "flat": YES_NO,
+        "unit": number(1e-300),
+        "policy_arrays": integer(1, 1000),
+        "names": list_of(text()),
+    }
+)
 
 
 def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str, Any], **arrays: np.ndarray) -> Path:
     """Write what `predict` needs, ``extra`` (plain JSON) and further arrays."""
-    settings = {k: value for k, value in model.get_params(deep=False).items() if k not in ("perturb", "cv")}
+    settings = {k: value for k, value in model.get_params(deep=False).items() if k not in NOT_SAVED}
     odd = [name for name, value in settings.items() if not isinstance(value, PLAIN)]
     if odd:
         raise ValueError(f"A model whose `{odd[0]}` is an object cannot be saved as JSON; use pickle or skops for it.")
     if isinstance(settings["penalty"], float) and np.isinf(settings["penalty"]):
         settings["penalty"] = "inf"
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    record = {
-        "format": FORMAT,
-        "version": __version__,
-        "settings": settings,
-        "fitted": {
-            "penalty_": str(model.penalty_),
-            "n_iter_": model.n_iter_,
-            "seed_": model.seed_,
-            "n_outputs_": model.n_outputs_,
-            "n_features_in_": model.n_features_in_,
-            "nonnegative_": model.nonnegative_,
-            "flat": model._flat,
-            "unit": model.prepared_.unit,
-            "loss_curve_": model.loss_curve_,
-            "policy_arrays": len(model._arrays),
-            "names": list(getattr(model, "feature_names_in_", [])),
-        },
-        **extra,
+    fitted = {
+        **{name: getattr(model, name) for name in FITTED},
+        "penalty_": str(model.penalty_),
+        "flat": model._flat,
+        "unit": model.prepared_.unit,
+        "policy_arrays": len(model._arrays),
+        "names": list(getattr(model, "feature_names_in_", [])),
     }
     stored = {f"policy_{i}": a for i, a in enumerate(model._arrays)} | arrays
     stored["move_scales"] = model.move_scales_
     for name in ("contexts", "demands"):
         stored |= {f"{name}_{k}": a for k, a in getattr(model.prepared_, name)._asdict().items()}
-    write_arrays(folder / "arrays.npz", stored)
-    (folder / "model.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    return folder
+    return write_folder(folder, KIND, {"settings": settings, "fitted": fitted, **extra}, stored)
 
 
 def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any]]:
     """(a model that can `predict`, the whole record). The conditional distribution is not stored."""
-    folder = Path(folder).expanduser()
-    path = folder / "model.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} is no saved model: it has no model.json; name the folder that holds one.")
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is damaged ({error}): train the model again.") from None
-    if record.get("format") != FORMAT:
-        raise ValueError(
-            f"{folder} has format {record.get('format')!r}, written by bilevelax {record.get('version')}; "
-            f"this is bilevelax {__version__}, which reads format {FORMAT}."
-        )
-    settings, fitted = dict(record["settings"]), record["fitted"]
+    names = set(RobustNewsvendor().get_params(deep=False)) - set(NOT_SAVED)
+    settings_declared = record(SETTINGS, {name: PLAIN_VALUE for name in names - set(SETTINGS)})
+    fields = {"settings": settings_declared, "fitted": DECLARED_FITTED}
+    place, document = read_folder(folder, KIND, fields, {"schema": DECLARED})
+    settings, fitted = dict(document["settings"]), document["fitted"]
+    shapes = _policy_shapes(settings, fitted)
+    _require_parts_that_fit(place / "model.json", document, len(shapes))
+    shapes |= {f"contexts_{field}": (fitted["n_features_in_"],) for field in Scaling._fields}
+    shapes |= {f"demands_{field}": (fitted["n_outputs_"],) for field in Scaling._fields}
+    shapes["move_scales"] = (fitted["n_features_in_"],)
+    arrays = read_arrays(place / "arrays.npz", tuple(shapes), shapes=lambda headers: shapes)
+    scalings = {
+        name: Scaling(*(arrays[f"{name}_{field}"] for field in Scaling._fields)) for name in ("contexts", "demands")
+    }
+    _require_scalings_that_fit(place, document, scalings)
     if settings["penalty"] == "inf":
         settings["penalty"] = np.inf
     model = RobustNewsvendor(**settings)
-    policy = [f"policy_{i}" for i in range(fitted["policy_arrays"])]
-    scales = [f"{name}_{field}" for name in ("contexts", "demands") for field in Scaling._fields]
-    arrays = read_arrays(folder / "arrays.npz", (*policy, *scales, "move_scales"))
-    for name in ("n_iter_", "seed_", "n_outputs_", "n_features_in_", "nonnegative_", "loss_curve_"):
+    for name in FITTED:
         setattr(model, name, fitted[name])
     model.penalty_, model._flat = float(fitted["penalty_"]), fitted["flat"]
-    model._arrays, model.move_scales_ = [arrays[name] for name in policy], arrays["move_scales"]
-    scaling = lambda name: Scaling(*(arrays[f"{name}_{field}"] for field in Scaling._fields))
-    model.prepared_ = Prepared(scaling("contexts"), scaling("demands"), fitted["unit"], None)
+    model._arrays = [arrays[f"policy_{i}"] for i in range(fitted["policy_arrays"])]
+    model.move_scales_ = arrays["move_scales"]
+    model.prepared_ = Prepared(scalings["contexts"], scalings["demands"], fitted["unit"], None)
     if fitted["names"]:
         model.feature_names_in_ = np.array(fitted["names"], dtype=object)
-    return model, record
+    return model, document
+
+
+def kept_rows(folder: Path, model: RobustNewsvendor) -> tuple[np.ndarray, np.ndarray]:
+    """Contexts and demands that `bilevelax newsvendor fit` stores beside the model."""
+
+    def shapes(headers: Mapping[str, Header]) -> dict[str, tuple[int, ...]]:
+        rows = max(headers["X"].shape[:1], (2,))
+        return {"X": (*rows, model.n_features_in_), "y": (*rows, model.n_outputs_)}
+
+    arrays = read_arrays(folder / "arrays.npz", ("X", "y"), shapes=shapes)
+    return arrays["X"], arrays["y"]
+
+
+def _policy_shapes(settings: dict[str, Any], fitted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Of the members' stacked arrays; nothing is computed for them."""
+    factory = make_policy(settings["policy"], KIND)
+    columns, outputs = fitted["n_features_in_"], fitted["n_outputs_"]
+    one = jax.eval_shape(lambda: eqx.filter(factory(columns, outputs, random.key(0)), eqx.is_inexact_array))
+    return {f"policy_{i}": (settings["members"], *a.shape) for i, a in enumerate(jax.tree.leaves(one))}
+
+
+def _require_parts_that_fit(path: Path, document: dict[str, Any], arrays: int) -> None:
+    fitted = document["fitted"]
+    columns, outputs, names = fitted["n_features_in_"], fitted["n_outputs_"], fitted["names"]
+    told = fitted["policy_arrays"]
+    require(told == arrays, path, "fitted.policy_arrays", f"{arrays}, as the policy has", told)
+    require(outputs == 1 or not fitted["flat"], path, "fitted.flat", "false where there are many outputs", True)
+    good = not names or len(set(names)) == len(names) == columns
+    require(good, path, "fitted.names", f"a list of {columns} different texts, or empty", names)
+    if "schema" in document:
+        schema = Schema(**document["schema"])
+        targets = schema.targets
+        require(len(targets) == outputs, path, "schema.targets", f"a list of {outputs} texts", targets)
+        good = len(names) == columns and schema.features() == names
+        require(good, path, "fitted.names", "those of the encoded columns of `schema`", names)
+
+
+def _require_scalings_that_fit(folder: Path, document: dict[str, Any], scalings: dict[str, Scaling]) -> None:
+    for name, each in scalings.items():
+        path = folder / "arrays.npz"
+        require(bool((each.scale > 0).all()), path, f"{name}_scale", "positive", each.scale.min())
+        slack = 1e-6 * (np.abs(each.low) + np.abs(each.high))
+        inside = (each.low - slack <= each.centre) & (each.centre <= each.high + slack)
+        where = int(np.argmin(inside))
+        rule = f"between the least and the largest value, {each.low[where]:g} and {each.high[where]:g}"
+        require(bool(inside.all()), path, f"{name}_centre", rule, float(each.centre[where]))
+    settings, unit = document["settings"], document["fitted"]["unit"]
+    if "schema" in document:  # fitted from a file, so that all rows had the same costs
+        costs = settings["holding_cost"] + settings["backlog_cost"]
+        expected = float(np.sum(costs * scalings["demands"].scale))
+        rule = f"{expected:g}, from the costs and the scale of the demands"
+        require(bool(np.isclose(unit, expected, rtol=1e-6)), folder / "model.json", "fitted.unit", rule, unit)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from bilevelax.errors import require_choice, require_package
-from bilevelax.plots import COLOURS
-from bilevelax.sklearn._columns import move_scales, names_of
+from bilevelax.base.errors import require_choice, require_package
+from bilevelax.report.curves import LINE_COLOURS
 from bilevelax.sklearn.compare import Outcome, metrics
+from bilevelax.sklearn.plots import figure_of, saved
+from bilevelax.tables.columns import move_scales, names_of
 
 KINDS = ("mean", "scale", "noise", "heavy_tails")
 FREEDOM = 2.0  # of Student's t: no variance
@@ -131,24 +132,15 @@ def penalty_curve(
 
 def plot_penalty_curve(curve: Any, path: str | Path) -> Path:
     """Draw cost and shifted cost against the penalty; inf is the rightmost tick."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     ordered = curve.sort_values("penalty")
     places = np.arange(len(ordered))
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained", dpi=150)
-    FigureCanvasAgg(figure)
-    panel = figure.subplots()
-    for colour, (column, label) in zip(
-        COLOURS, {"cost": "as seen", "shifted_cost": "contexts shifted"}.items(), strict=False
-    ):
+    figure, (panel,) = figure_of((5.2, 3.4))
+    shown = ("cost", "shifted_cost"), ("as seen", "contexts shifted")
+    for colour, column, label in zip(LINE_COLOURS, *shown, strict=False):
         panel.plot(places, ordered[column], "o-", color=colour, label=label)
     panel.set_xticks(places, ["none" if np.isinf(value) else f"{value:g}" for value in ordered["penalty"]])
     panel.set_xlabel("penalty (small: cautious; none: no robustness)")
     panel.set_ylabel("mean cost of a row")
     panel.grid(alpha=0.25)
     panel.legend(frameon=False)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    return path
+    return saved(figure, path)

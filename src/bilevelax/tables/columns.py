@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-MANY = 12  # a column with more different values than months in a year is taken for a measurement
+MANY_VALUES = 12  # a column with more different values than months in a year is taken for a measurement
 OWNER = "RobustNewsvendor"
 
 
@@ -57,7 +57,7 @@ def move_scales(perturb: Any, values: np.ndarray, names: list[str] | None, dtype
 def _by_word(word: str, values: np.ndarray, dtypes: list[Any] | None) -> np.ndarray:
     d = values.shape[1]
     if word == "auto":
-        return np.array([float(len(np.unique(values[:, j])) > MANY) for j in range(d)])
+        return np.array([float(len(np.unique(values[:, j])) > MANY_VALUES) for j in range(d)])
     if word in ("all", "none"):
         return np.full(d, float(word == "all"))
     try:

@@ -1,63 +1,22 @@
-"""CSV files as they come: separators, decimal commas, a byte order mark; and written back as they were."""
+"""CSV files as data frames, and written back as they were."""
 
 from __future__ import annotations
 
-import csv
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bilevelax.errors import require_package
+from bilevelax.base.errors import require_package
+from bilevelax.datasets.csv_layout import ENCODING, Layout, layout_of, not_text, rows_of, too_long
 
-ENCODING = "utf-8-sig"
+LONGEST = 60  # characters of a cell in a sentence
+FORMULA = r"[=+\-@]."  # a lone dash is none
 
 
 def pandas() -> Any:
     return require_package("pandas", "bilevelax newsvendor", "sklearn")
-
-
-class Layout(NamedTuple):
-    """How a file separates its cells, and the names of its columns."""
-
-    separator: str
-    decimal: str
-    names: list[str]
-
-    def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        return csv.reader(lines, delimiter=self.separator, skipinitialspace=True)
-
-
-def layout_of(path: Path) -> Layout:
-    """Commas, semicolons (with decimal commas) or tabs; the first line names the columns, each once."""
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}: check the path.")
-    try:
-        with path.open(encoding=ENCODING, newline="") as file:
-            head = file.readline()
-            if not head.strip():
-                raise ValueError(f"{path} is empty: the first line must name the columns.")
-            outside_quotes = re.sub(r'"[^"]*"', "", head)
-            layout = Layout(max(",;\t", key=outside_quotes.count), ".", [])
-            decimal = "," if layout.separator == ";" and any(map(_decimal_comma, layout.rows(file))) else "."
-    except UnicodeDecodeError:
-        raise _not_text(path) from None
-    names = [name.strip() for name in next(layout.rows([head]))]
-    for name in names:
-        if name and names.count(name) > 1:
-            raise ValueError(f"{path} has two columns named {name!r}. Rename one of them.")
-    return layout._replace(decimal=decimal, names=names)
-
-
-def _decimal_comma(cells: Sequence[str]) -> bool:
-    return any("," in cell and cell.strip().replace(",", "", 1).lstrip("+-").isdigit() for cell in cells)
-
-
-def _not_text(path: Path) -> ValueError:
-    return ValueError(f"{path} is not UTF-8 text: save it as CSV UTF-8.")
 
 
 def read_table(path: str | Path) -> Any:
@@ -72,13 +31,13 @@ def _read(path: Path, layout: Layout, **options: Any) -> Any:
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", pd.errors.ParserWarning)
-            table = pd.read_csv(
-                path, sep=layout.separator, encoding=ENCODING, skipinitialspace=True, index_col=False, **options
-            )
+            # what a file is called says nothing of what it holds: compression=None
+            how = {"sep": layout.separator, "encoding": ENCODING, "skipinitialspace": True, "compression": None}
+            table = pd.read_csv(path, index_col=False, **how, **options)
     except pd.errors.ParserError as error:
         raise ValueError(f"{path} is not a table: {str(error).splitlines()[0]}.") from None
     except UnicodeDecodeError:
-        raise _not_text(path) from None
+        raise not_text(path) from None
     if told:  # rows are longer than the header
         _require_empty_ends(path, layout)
     table.columns = [str(name).strip() for name in table.columns]
@@ -87,21 +46,40 @@ def _read(path: Path, layout: Layout, **options: Any) -> Any:
 
 def _require_empty_ends(path: Path, layout: Layout) -> None:
     """What stands beyond the last named column must be empty, as after a separator at the end of a line."""
-    width = len(layout.names)
-    with path.open(encoding=ENCODING, newline="") as file:
-        for row, cells in enumerate(layout.rows(file)):
-            if row and any(cell.strip() for cell in cells[width:]):
-                raise ValueError(
-                    f"Row {row} of {path} has {len(cells)} cells, but its first line names {width} columns. "
-                    "Name them all."
-                )
+    for row, cells in rows_of(path, layout):
+        if any(cell.strip() for cell in cells[len(layout.names) :]):
+            raise too_long(path, row, cells, layout)
+
+
+def shown(value: Any) -> str:
+    """A cell for a sentence, however long it is."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
 
 
 def write_with(path: Path, columns: dict[str, np.ndarray], out: Path) -> list[str]:
-    """The file ``path`` with columns added (or replaced: their names are returned), every other cell as it was."""
+    """The file ``path`` with columns added or replaced, every other cell as it was; returns what to tell of it."""
     path = path.expanduser()
     layout = layout_of(path)
     table = _read(path, layout, dtype=str, keep_default_na=False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    table.assign(**columns).to_csv(out, index=False, sep=layout.separator, decimal=layout.decimal)
-    return [name for name in columns if name in layout.names]
+    how = {"sep": layout.separator, "decimal": layout.decimal, "compression": None}
+    table.assign(**columns).to_csv(out, index=False, **how)
+    replaced = [f"column {name} of {path} was replaced" for name in columns if name in layout.names]
+    return [*replaced, *_formulas(table.drop(columns=list(columns), errors="ignore"))]
+
+
+def _formulas(table: Any) -> list[str]:
+    """Cells that spreadsheets would compute: they begin with = + - or @ and are no number."""
+    notes = []
+    for name in table.columns:
+        column = table[name].astype(str).str.strip()
+        odd = column[column.str.match(FORMULA)]
+        odd = odd[pandas().to_numeric(odd.str.replace(",", ".", regex=False), errors="coerce").isna()]  # -3,5 is none
+        if len(odd):
+            cell = shown(odd.iloc[0])[1:-1]
+            notes.append(
+                f"{len(odd)} cells of column {name} begin like a formula ({cell}): import the file as text into a "
+                "spreadsheet"
+            )
+    return notes

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
+from bilevelax.base.declared import either, list_of, map_of, number, one_of, record, text
 from bilevelax.datasets.demand import WEEKDAYS
-from bilevelax.sklearn._columns import MANY
-from bilevelax.sklearn.csv_files import pandas
-from bilevelax.sklearn.dates import dates_of, reads_day_first
+from bilevelax.tables.columns import MANY_VALUES
+from bilevelax.tables.csv_files import pandas, shown
+from bilevelax.tables.dates import dates_of, reads_day_first
 
-MISSING = "(missing)"
+MISSING_CATEGORY = "(missing)"
 TOO_MANY = 50  # different words in a column that is then taken for an identifier
+
+
+def numbers_of(column: Any) -> Any:
+    """The column's numbers; not a number where there is none."""
+    try:
+        return pandas().to_numeric(column, errors="coerce")
+    except OverflowError:  # integers of hundreds of digits among texts: as texts they become infinite
+        return pandas().to_numeric(column.astype(str), errors="coerce")
 
 
 def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray, list[str]]:
@@ -24,12 +34,12 @@ def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray
             raise ValueError(f"{path} has no column {name!r}; it has {', '.join(map(printable, table.columns))}.")
     numbers = {}
     for name in names:
-        numbers[name] = pandas().to_numeric(table[name], errors="coerce")
-        bad = numbers[name].isna() & table[name].notna()
+        numbers[name] = numbers_of(table[name])
+        bad = (numbers[name].isna() & table[name].notna()).to_numpy() | np.isinf(numbers[name].to_numpy(float))
         if bad.any():
-            at = int(np.argmax(bad.to_numpy()))
+            at = int(np.argmax(bad))
             raise ValueError(
-                f"Column {name!r} of {path} must hold numbers. Got {table[name].iloc[at]!r} in row {at + 1}."
+                f"Column {name!r} of {path} must hold numbers. Got {shown(table[name].iloc[at])} in row {at + 1}."
             )
     y = pandas().DataFrame(numbers)
     known = y.notna().all(axis=1).to_numpy()
@@ -37,6 +47,27 @@ def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray
     if known.sum() < 2:
         raise ValueError(f"{path} has {int(known.sum())} row(s) with known demand: at least 2 are needed.")
     return table[known].reset_index(drop=True), y[known].to_numpy(float), notes
+
+
+YES_NO = one_of(True, False)
+NUMBER = record({"kind": one_of("number"), "fill": number(), "gaps": YES_NO, "many": YES_NO})
+CATEGORY = record({"kind": one_of("category"), "values": list_of(text())})
+
+
+def _column(how: Any, where: str) -> None:
+    record({"kind": one_of("number", "category")}, others=True)(how, where)
+    (NUMBER if how["kind"] == "number" else CATEGORY)(how, where)
+
+
+DECLARED = record(  # a `Schema` that was saved
+    {
+        "targets": list_of(text(), least=1),
+        "date": either(text(), one_of(None)),
+        "columns": map_of(text(), _column),
+        "ignored": map_of(text(), text()),
+        "day_first": YES_NO,
+    }
+)
 
 
 @dataclasses.dataclass
@@ -54,7 +85,7 @@ class Schema:
         names = [f"weekday={day}" for day in WEEKDAYS] + [f"month={m}" for m in range(1, 13)] if self.date else []
         for name, how in self.columns.items():
             if how["kind"] == "number":
-                names += [name, f"{name}={MISSING}"] if how["gaps"] else [name]
+                names += [name, f"{name}={MISSING_CATEGORY}"] if how["gaps"] else [name]
             else:
                 names += [f"{name}={value}" for value in how["values"]]
         return names
@@ -109,15 +140,15 @@ class Schema:
 
 
 def _numbers(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[dict[str, np.ndarray], list[str]]:
-    values = pandas().to_numeric(column, errors="coerce")
+    values = numbers_of(column)
     bad = (values.isna() & column.notna()).to_numpy()
     if bad.any():
         at = int(np.argmax(bad))
-        raise ValueError(f"Column {name!r} of {path} must hold numbers. Got {column.iloc[at]!r} in row {at + 1}.")
+        raise ValueError(f"Column {name!r} of {path} must hold numbers. Got {shown(column.iloc[at])} in row {at + 1}.")
     gaps = (~np.isfinite(values.to_numpy(float))).astype(float)
     made = {name: np.where(gaps > 0, how["fill"], values.to_numpy(float))}
     if how["gaps"]:
-        made[f"{name}={MISSING}"] = gaps
+        made[f"{name}={MISSING_CATEGORY}"] = gaps
     return made, [f"{name}: {int(gaps.sum())} missing values became {how['fill']:g}"] if gaps.any() else []
 
 
@@ -138,7 +169,7 @@ def _levels(column: Any) -> tuple[np.ndarray, list[str]]:
     codes, found = pandas().factorize(column)
     words = [_word(value) for value in found]
     if (codes < 0).any():
-        codes, words = np.where(codes < 0, len(words), codes), [*words, MISSING]
+        codes, words = np.where(codes < 0, len(words), codes), [*words, MISSING_CATEGORY]
     return codes, words
 
 
@@ -174,11 +205,14 @@ def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) ->
             values = column.to_numpy(float)
             finite = values[np.isfinite(values)]
             gaps = len(finite) < len(values)
+            if not len(finite):
+                ignored[name] = "it holds no finite number"
+                continue
             columns[name] = {
                 "kind": "number",
                 "fill": float(np.median(finite)),
                 "gaps": gaps,
-                "many": bool(different > MANY),
+                "many": bool(different > MANY_VALUES),
             }
         elif different > TOO_MANY:
             ignored[name] = f"{different} different words look like an identifier"
@@ -187,10 +221,9 @@ def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) ->
     if not columns and date is None:
         raise ValueError(f"{path} has no column that could be used beside {', '.join(targets)}.")
     schema = Schema(targets, date, columns, ignored, day_first)
-    features = schema.features()
-    for name in features:
-        if features.count(name) > 1:
-            raise ValueError(f"Two columns of {path} would both become {name!r}. Rename one of them.")
+    twice = [name for name, times in Counter(schema.features()).items() if times > 1]
+    if twice:
+        raise ValueError(f"Two columns of {path} would both become {twice[0]!r}. Rename one of them.")
     return schema
 
 

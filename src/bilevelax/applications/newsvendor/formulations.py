@@ -11,7 +11,6 @@ With l_beta the smoothed loss and pi_x the decision rule:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,13 +19,14 @@ import jax.numpy as jnp
 import optax
 from jax import random
 
-from bilevelax.inverse import none
-from bilevelax.lower import optax_steps
-from bilevelax.problem import Key, Problem, X, Xi, Y
-from bilevelax.special_cases import stochastic
-from bilevelax.stored import Table, from_arrays
+from bilevelax.applications.newsvendor.adversary import Moves, losses_of
+from bilevelax.core.inverse import none
+from bilevelax.core.problem import Key, Problem, X
+from bilevelax.problems.lower import optax_steps
+from bilevelax.problems.special_cases import stochastic
+from bilevelax.problems.stored import StoredData, from_arrays
 
-Cost = Callable[[X, Any, Any], jax.Array]  # (x, context, demand) -> l_beta(pi_x(context), demand)
+OrderCost = Callable[[X, Any, Any], jax.Array]  # (x, context, demand) -> l_beta(pi_x(context), demand)
 
 
 class Seen(NamedTuple):
@@ -36,27 +36,25 @@ class Seen(NamedTuple):
     eta: jax.Array
 
 
-def wdro_si(cost: Cost, contexts: jax.Array, demands: jax.Array, lam: float, danskin: bool) -> Problem:
+def wdro_si(cost: OrderCost, contexts: jax.Array, demands: jax.Array, lam: float, danskin: bool) -> Problem:
     """Eq. (11) on M contexts with m demands each; ``danskin`` leaves the implicit term out, which vanishes at y*."""
-
-    def g(x: X, y: Y, eta: Any, xi: Xi) -> jax.Array:
-        return -cost(x, y, eta) + lam * ((y - xi) ** 2).sum()
-
-    problem = from_arrays(lambda *args: -g(*args), g, contexts, demands, init_y=lambda x, xi: xi)
-    return dataclasses.replace(problem, inverse=none()) if danskin else problem
+    moves = Moves(place=lambda y, xi: y, price=lambda y, xi: lam * ((y - xi) ** 2).sum(), start=lambda xi: xi)
+    losses = losses_of(lambda x, z, eta, xi: cost(x, z, eta), moves)
+    problem = from_arrays(losses.f, losses.g, contexts, demands, init_y=losses.init_y)
+    return problem.replace(inverse=none()) if danskin else problem
 
 
-def pairs(data: Table) -> int:
+def pairs(data: StoredData) -> int:
     """Number of stored pairs (xi, eta), m of them for each context."""
     return data.outcomes.shape[0] * data.outcomes.shape[1]
 
 
-def pair_at(i: Any, data: Table) -> Seen:
+def pair_at(i: Any, data: StoredData) -> Seen:
     m = data.outcomes.shape[1]
     return Seen(data.contexts[i // m], data.outcomes[i // m, i % m])
 
 
-def sample_pair(key: Key, data: Table) -> Seen:
+def sample_pair(key: Key, data: StoredData) -> Seen:
     return pair_at(random.randint(key, (), 0, pairs(data)), data)
 
 
@@ -77,8 +75,7 @@ def wdro(robust: Problem, T_in: int, inner_rate: float) -> Problem:
     Adam's step falls linearly from ``inner_rate`` to 0, without which it keeps circling y*.
     """
     adam = optax.adam(optax.linear_schedule(inner_rate, 0.0, T_in))
-    return dataclasses.replace(
-        robust,
+    return robust.replace(
         sample_context=sample_pair,
         sample_conditional=lambda key, xi, data: xi.eta,
         n_contexts=pairs(robust.data),
@@ -89,7 +86,7 @@ def wdro(robust: Problem, T_in: int, inner_rate: float) -> Problem:
     )
 
 
-def erm(cost: Cost, data: Table) -> Problem:
+def erm(cost: OrderCost, data: StoredData) -> Problem:
     """Plain stochastic optimization of the mean of l_beta over the stored pairs."""
     problem = stochastic(lambda x, pair: cost(x, pair.value, pair.eta), sample_pair, data)
-    return dataclasses.replace(problem, n_contexts=pairs(data), context_at=pair_at)
+    return problem.replace(n_contexts=pairs(data), context_at=pair_at)

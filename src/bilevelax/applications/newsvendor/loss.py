@@ -1,10 +1,47 @@
-"""What a wrong order costs, and how every newsvendor here is scored by it."""
+"""What a wrong order costs: the newsvendor's loss, its smoothing, its best expected value."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
+from jax.scipy.stats import norm
+
+from bilevelax.base.errors import require_positive
+
+SMOOTHING = 5.0  # the paper's beta
+
+
+def loss(w: Any, eta: Any, h: Any, b: Any) -> Any:
+    """l(w, eta) = h (w - eta)^+ + b (eta - w)^+, of arrays of JAX or NumPy."""
+    over = w - eta
+    return h * over.clip(0) + b * (-over).clip(0)
+
+
+def smooth_loss(w: Any, eta: Any, h: Any, b: Any, beta: float) -> jax.Array:
+    """l_beta, with softplus(beta .)/beta for (.)^+; its second derivative is at most (h + b) beta / 4.
+
+    Written with one softplus: softplus(z) = z + softplus(-z).
+    """
+    over = w - eta
+    return h * over + (h + b) * jax.nn.softplus(-beta * over) / beta
+
+
+def oracle_cost(h: float, b: float, sigma: float = 1.0) -> float:
+    """Cost of the best order for normal demand with known mean: (h + b) sigma phi(Phi^-1(b / (h + b)))."""
+    return float((h + b) * sigma * norm.pdf(norm.ppf(b / (h + b))))
+
+
+def expected_loss(w: Any, mean: Any, h: float, b: float) -> jax.Array:
+    """E l(w, eta) for eta ~ N(mean, 1): (h + b) (z Phi(z) + phi(z)) - b z with z = w - mean."""
+    z = w - mean
+    return (h + b) * (z * norm.cdf(z) + norm.pdf(z)) - b * z
+
+
+def require_costs(owner: str, h: float, b: float, beta: float) -> None:
+    for name, value in (("h", h), ("b", b), ("beta", beta)):
+        require_positive(name, owner, value)
 
 
 def cost_array(value: Any, name: str, owner: str, rows: int, outputs: int) -> np.ndarray:
@@ -27,48 +64,7 @@ def cost_array(value: Any, name: str, owner: str, rows: int, outputs: int) -> np
 
 
 def newsvendor_cost(orders: np.ndarray, demand: np.ndarray, holding: Any, backlog: Any) -> np.ndarray:
-    """h (order - demand)^+ + b (demand - order)^+, entry by entry."""
+    """The loss of orders at the demand that came, entry by entry, in NumPy's double precision."""
     if np.shape(orders) != np.shape(demand):  # a column minus a row would be a table of all pairs
         raise ValueError(f"`orders` and `demand` must have one shape. Got {np.shape(orders)} and {np.shape(demand)}.")
-    over = np.asarray(orders, float) - np.asarray(demand, float)
-    return holding * np.maximum(over, 0.0) + backlog * np.maximum(-over, 0.0)
-
-
-class ScoredByCost:
-    """``decision_cost`` and ``score`` of an estimator with ``holding_cost`` and ``backlog_cost``."""
-
-    holding_cost: Any
-    backlog_cost: Any
-
-    def decision_cost(
-        self, X: Any, y: Any, per_row: bool = False, holding_cost: Any = None, backlog_cost: Any = None
-    ) -> Any:
-        """True (unsmoothed) cost of the orders for X when demand is y, added up over the outputs.
-
-        Args:
-            X, y: contexts and what was demanded.
-            per_row: one cost for each row instead of their mean.
-            holding_cost, backlog_cost: per row (and output), instead of those of the constructor.
-        """
-        orders = np.asarray(self.predict(X))  # type: ignore[attr-defined]
-        orders = orders.reshape(len(orders), -1)
-        demand = np.asarray(y, dtype=float).reshape(len(orders), -1)
-        holding, backlog = (
-            cost_array(default if given is None else given, name, type(self).__name__, *orders.shape)
-            for name, given, default in (
-                ("holding_cost", holding_cost, self.holding_cost),
-                ("backlog_cost", backlog_cost, self.backlog_cost),
-            )
-        )
-        costs = newsvendor_cost(orders, demand, holding, backlog).sum(axis=1)
-        return costs if per_row else float(costs.mean())
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Minus the mean true cost: larger is better."""
-        return -float(np.average(self.decision_cost(X, y, per_row=True), weights=sample_weight))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # score is minus a cost, never near 1
-        return tags
+    return loss(np.asarray(orders, float), np.asarray(demand, float), holding, backlog)

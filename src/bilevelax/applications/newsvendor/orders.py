@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -11,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bilevelax.problem import PyTree, X
-from bilevelax.sklearn._prepare import Prepared, Sample, Scaling
-from bilevelax.sklearn._problem import bucket, padded
-from bilevelax.sklearn.costs import newsvendor_cost
+from bilevelax.applications.newsvendor.loss import newsvendor_cost
+from bilevelax.applications.newsvendor.policies import cached_by_structure
+from bilevelax.applications.newsvendor.prepare import Prepared, Scaling, WeightedDemands
+from bilevelax.applications.newsvendor.rows import bucket, padded
+from bilevelax.base.compiling import program
+from bilevelax.core.problem import PyTree, X
 
-BLOCK = 2**13  # rows at once: the activations of one member stay in the cache
+ORDERED_AT_ONCE = 2**13  # rows at once: the activations of one member stay in the cache
 
 
 def orders(static: PyTree, x: X, scaling: Scaling, contexts: np.ndarray) -> np.ndarray:
@@ -24,16 +25,15 @@ def orders(static: PyTree, x: X, scaling: Scaling, contexts: np.ndarray) -> np.n
 
     What lies outside the range of the training rows counts as its edge: a rule does not extrapolate.
     """
-    leaves, structure = jax.tree.flatten(static)
-    program = _program(tuple(leaves), structure)
+    mean_order = _mean_order(static)
     dtype = jax.tree.leaves(x)[0].dtype
     ends = [np.asarray(a, dtype) for a in (scaling.scale, *(scaling.forth(a) for a in (scaling.low, scaling.high)))]
     parts, waiting = [], None
-    for start in range(0, len(contexts), BLOCK):
-        part = contexts[start : start + BLOCK]
+    for start in range(0, len(contexts), ORDERED_AT_ONCE):
+        part = contexts[start : start + ORDERED_AT_ONCE]
         centred = np.empty(part.shape, dtype)  # fresh: the program may read it where it lies
         np.subtract(part, scaling.centre, out=centred, casting="same_kind")  # before rounding: dates are large
-        made = program(x, padded(centred, min(bucket(len(part), 2**9), BLOCK)), *ends), len(part)
+        made = mean_order(x, padded(centred, min(bucket(len(part), 2**9), ORDERED_AT_ONCE)), *ends), len(part)
         if waiting:  # one block is prepared while another is computed
             parts.append(np.asarray(waiting[0])[: waiting[1]])
         waiting = made
@@ -42,25 +42,16 @@ def orders(static: PyTree, x: X, scaling: Scaling, contexts: np.ndarray) -> np.n
     return np.concatenate(parts)
 
 
-def mean_cost(static: PyTree, x: X, prepared: Prepared, sample: Sample) -> float:
+def mean_cost(static: PyTree, x: X, prepared: Prepared, sample: WeightedDemands) -> float:
     """Mean true cost of a row."""
     placed = prepared.demands.back(orders(static, x, prepared.contexts, sample.X))
     costs = newsvendor_cost(placed, sample.y, sample.holding, sample.backlog).sum(axis=1)
     return float(np.average(costs, weights=sample.weights))
 
 
-def _program(leaves: tuple[Any, ...], structure: Any) -> Any:
-    try:
-        return _mean_order(leaves, structure)
-    except TypeError:  # unhashable parts
-        return _mean_order.__wrapped__(leaves, structure)
-
-
-@lru_cache(maxsize=256)
-def _mean_order(leaves: tuple[Any, ...], structure: Any) -> Any:
-    static = jax.tree.unflatten(structure, leaves)
-
-    @jax.jit
+@cached_by_structure
+def _mean_order(static: PyTree) -> Any:
+    @program()
     def mean_order(x: X, centred: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
         z = jnp.clip(centred / scale[None], low[None], high[None])
         # member by member: all at once would not stay in the cache

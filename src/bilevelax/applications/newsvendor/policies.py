@@ -1,4 +1,4 @@
-"""Decision rules: networks from a standardised context to standardised orders."""
+"""Decision rules pi_x: networks from a context to orders."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import random
 
-from bilevelax.errors import require_choice
-from bilevelax.problem import Key, PyTree
+from bilevelax.applications.newsvendor.loss import SMOOTHING
+from bilevelax.base.errors import require_choice, require_integer
+from bilevelax.core.problem import Key, PyTree
 
 # (number of columns, number of outputs, key) -> module: (columns,) -> (outputs,)
 Factory = Callable[[int, int, Key], Any]
@@ -60,18 +61,66 @@ def make_policy(choice: Any, owner: str) -> Factory:
     return choice
 
 
+def cached_by_structure(make: Callable[..., Any]) -> Any:
+    """Remember make(tree, ...) for equal trees, so that nothing is compiled twice; unhashable ones are made anew."""
+
+    @lru_cache(maxsize=256)
+    def made(leaves: tuple[Any, ...], structure: Any, *rest: Any) -> Any:
+        return make(jax.tree.unflatten(structure, leaves), *rest)
+
+    def call(tree: PyTree, *rest: Any) -> Any:
+        leaves, structure = jax.tree.flatten(tree)
+        try:
+            return made(tuple(leaves), structure, *rest)
+        except TypeError:
+            return make(tree, *rest)
+
+    call.cache_info = made.cache_info  # type: ignore[attr-defined]
+    return call
+
+
 def members_of(factory: Factory, columns: int, outputs: int, members: int, seed: int) -> tuple[PyTree, Any]:
     """(stacked arrays of ``members`` independent rules, what they share): x and its static part."""
-    shape = (columns, outputs, members, seed, jnp.zeros((), float).dtype)
-    try:
-        return _members_of(factory, *shape)
-    except TypeError:  # a factory that cannot be told apart from others is asked again
-        return _members_of.__wrapped__(factory, *shape)
+    return _members_of(factory, columns, outputs, members, seed, jnp.result_type(float))
 
 
-@lru_cache(maxsize=64)
+@cached_by_structure
 def _members_of(factory: Factory, columns: int, outputs: int, members: int, seed: int, _: Any) -> tuple[PyTree, Any]:
     key = random.fold_in(random.key(seed), 2**31)
     made = [factory(columns, outputs, random.fold_in(key, i)) for i in range(members)]
     parts = [eqx.partition(rule, eqx.is_inexact_array) for rule in made]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in parts)), parts[0][1]
+
+
+def shape_of_members(factory: Factory, columns: int, outputs: int) -> tuple[Any, Any]:
+    """(structure of their arrays, what they share), without drawing any: nothing is compiled.
+
+    The factory's arrays must all be of floats, as those of the rules here are.
+    """
+    key = jax.eval_shape(lambda: random.key(0))
+    made = eqx.filter_eval_shape(lambda key: factory(columns, outputs, key), key)
+    arrays, static = eqx.partition(made, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    return jax.tree.structure(arrays), static
+
+
+def nonlinearity(name: str, owner: str, beta: float = SMOOTHING) -> Callable[[jax.Array], jax.Array]:
+    """softplus(beta .)/beta and tanh are smooth; relu is outside the theory: its Hessian misses the kinks."""
+    choices: dict[str, Callable[[jax.Array], jax.Array]] = {
+        "softplus": lambda z: jax.nn.softplus(beta * z) / beta,
+        "tanh": jnp.tanh,
+        "relu": jax.nn.relu,
+    }
+    require_choice("activation", owner, name, tuple(choices))
+    return choices[name]
+
+
+def network(d: int, widths: tuple[int, ...], act: Callable[[jax.Array], jax.Array], key: Key, owner: str) -> Any:
+    """R^d -> R with these hidden widths (none: affine), weights and biases U(-1/sqrt(fan_in), 1/sqrt(fan_in))."""
+    require_integer("d", owner, d, 1)
+    if not all(isinstance(width, int) and width >= 1 for width in widths):
+        raise ValueError(f"`widths` of {owner} must be positive integers, e.g. (64, 32). Got {widths!r}.")
+    layers: list[Any] = []
+    for i, width in enumerate(widths):
+        layers += [eqx.nn.Linear(d, width, key=random.fold_in(key, i)), eqx.nn.Lambda(act)]
+        d = width
+    return eqx.nn.Sequential([*layers, eqx.nn.Linear(d, "scalar", key=random.fold_in(key, len(widths)))])

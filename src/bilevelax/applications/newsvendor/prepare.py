@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from bilevelax.sklearn._problem import Rows, rows_of
-from bilevelax.sklearn._weights import Conditional
-from bilevelax.sklearn.conditional import make_conditional
+from bilevelax.applications.newsvendor.rows import Rows, bucket, padded
+from bilevelax.applications.newsvendor.weights import Conditional
 
-OWNER = "RobustNewsvendor"
-BLOCK = 2**14  # rows
-FEW = 5.0  # an effective sample size below this is worth a warning
+SCALED = 2**14  # rows
 
 
 class Scaling(NamedTuple):
@@ -28,7 +25,7 @@ class Scaling(NamedTuple):
     def of(cls, a: np.ndarray, weights: np.ndarray) -> Scaling:
         shares = weights / weights.sum()
         centre = shares @ a
-        parts = (slice(start, start + BLOCK) for start in range(0, len(a), BLOCK))  # never a second copy of the rows
+        parts = (slice(start, start + SCALED) for start in range(0, len(a), SCALED))  # never a second copy of the rows
         scale = np.sqrt(sum(shares[part] @ (a[part] - centre) ** 2 for part in parts))
         scale = np.where(scale > 1e-12 * (1 + np.abs(centre)), scale, 1.0)
         return cls(centre, scale, a.min(axis=0), a.max(axis=0))
@@ -44,7 +41,7 @@ class Scaling(NamedTuple):
         return a * self.scale + self.centre
 
 
-class Sample(NamedTuple):
+class WeightedDemands(NamedTuple):
     """Checked training rows."""
 
     X: np.ndarray
@@ -53,10 +50,10 @@ class Sample(NamedTuple):
     backlog: np.ndarray
     weights: np.ndarray
 
-    def take(self, rows: Any) -> Sample:
-        return Sample(*(a[rows] for a in self._asdict().values()))
+    def take(self, rows: Any) -> WeightedDemands:
+        return WeightedDemands(*(a[rows] for a in self._asdict().values()))
 
-    def thinned(self, most: int) -> Sample:
+    def thinned(self, most: int) -> WeightedDemands:
         """At most that many of the rows, evenly spaced."""
         n = len(self.y)
         return self if n <= most else self.take(np.linspace(0, n - 1, most).astype(int))
@@ -71,26 +68,12 @@ class Prepared(NamedTuple):
     conditional: Any
 
 
-def prepare(sample: Sample, conditional: Any, seed: int) -> Prepared:
+def prepare(sample: WeightedDemands, conditional: Any, seed: int) -> Prepared:
     """Scales of the rows and the conditional distribution fitted on them."""
     contexts, demands = Scaling.of(sample.X, sample.weights), Scaling.of(sample.y, sample.weights)
     per_row = ((sample.holding + sample.backlog) * demands.scale).sum(axis=1)
     unit = float(np.average(per_row, weights=sample.weights))
-    return Prepared(
-        contexts, demands, unit, make_conditional(conditional, OWNER).fit(sample.X, sample.y, random_state=seed)
-    )
-
-
-def warn_of_few(conditional: Any, X: np.ndarray) -> None:
-    """Warn where a typical context rests on very few demands."""
-    if isinstance(conditional, Conditional) and not conditional.votes_for_itself:
-        size = float(np.median(conditional.effective_sample_size(X[:: max(1, len(X) // 200)])))
-        if size < FEW:
-            warnings.warn(
-                f"`conditional` of {OWNER} rests on about {size:.1f} demands a context, which is few: expect noise "
-                "or give more rows or a smoother conditional.",
-                stacklevel=4,
-            )
+    return Prepared(contexts, demands, unit, conditional.fit(sample.X, sample.y, random_state=seed))
 
 
 def atoms_of(conditional: Any, X: np.ndarray, k: int, seed: int, own: np.ndarray | None) -> np.ndarray:
@@ -102,9 +85,9 @@ def atoms_of(conditional: Any, X: np.ndarray, k: int, seed: int, own: np.ndarray
 
 
 def problem_rows(
-    prepared: Prepared, sample: Sample, k: int, together: bool, seed: int, own: np.ndarray | None, least: int
+    prepared: Prepared, sample: WeightedDemands, k: int, together: bool, seed: int, own: np.ndarray | None, least: int
 ) -> Rows:
-    """The rows in standardised units.
+    """The rows in standardised units and the default precision, under an infinite penalty.
 
     Args:
         prepared: scales and conditional.
@@ -116,14 +99,12 @@ def problem_rows(
         own: the rows' numbers among those that the conditional was fitted on; None for others.
         least: rows to pad to.
     """
-    atoms = atoms_of(prepared.conditional, sample.X, k, seed, own)
-    atoms = prepared.demands.forth(atoms)
+    atoms = prepared.demands.forth(atoms_of(prepared.conditional, sample.X, k, seed, own))
+    atoms = np.moveaxis(atoms, 1, 2)[:, None] if together else atoms[..., None]
     per_unit = prepared.demands.scale / prepared.unit
-    return rows_of(
-        prepared.contexts.clipped(sample.X),
-        np.moveaxis(atoms, 1, 2)[:, None] if together else atoms[..., None],
-        sample.holding * per_unit,
-        sample.backlog * per_unit,
-        sample.weights,
-        least,
-    )
+    cdf = np.cumsum(sample.weights) / sample.weights.sum()
+    cdf[np.flatnonzero(sample.weights)[-1] :] = 1.0
+    n, dtype = bucket(len(cdf), least), jnp.result_type(float)
+    costs = sample.holding * per_unit, sample.backlog * per_unit
+    leaves = (padded(a, n) for a in (prepared.contexts.clipped(sample.X), atoms, *costs))
+    return Rows(*(np.asarray(a, dtype) for a in (*leaves, padded(cdf, n, 1.0), np.zeros(sample.X.shape[1]))))

@@ -12,7 +12,6 @@ path of penalties and every fold of the same size.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,9 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from bilevelax.inverse import none
-from bilevelax.lower import epoch_sgd
-from bilevelax.problem import Key, Problem, PyTree, X, Y
+from bilevelax.applications.newsvendor import adversary
+from bilevelax.applications.newsvendor.adversary import Losses, Moves, of_members
+from bilevelax.applications.newsvendor.loss import smooth_loss
+from bilevelax.applications.newsvendor.policies import cached_by_structure
+from bilevelax.core.inverse import none
+from bilevelax.core.lower import epoch_sgd
+from bilevelax.core.problem import Key, Problem, PyTree, X
 
 LEAST_ROWS = 64
 
@@ -64,23 +67,6 @@ def padded(a: np.ndarray, rows: int, fill: float | None = None) -> np.ndarray:
     return np.concatenate([a, tail]) if extra else a
 
 
-def rows_of(
-    contexts: np.ndarray,
-    atoms: np.ndarray,
-    holding: np.ndarray,
-    backlog: np.ndarray,
-    weights: np.ndarray,
-    least: int = LEAST_ROWS,
-) -> Rows:
-    """NumPy leaves in the default precision, penalty infinite; padded to at least that many rows."""
-    n = bucket(len(contexts), least)
-    cdf = np.cumsum(weights) / weights.sum()
-    cdf[np.flatnonzero(weights)[-1] :] = 1.0
-    dtype = jnp.zeros((), float).dtype
-    leaves = (padded(a, n) for a in (contexts, atoms, holding, backlog))
-    return Rows(*(np.asarray(a, dtype) for a in (*leaves, padded(cdf, n, 1.0), np.zeros(contexts.shape[1]))))
-
-
 def with_penalty(rows: Rows, scales: np.ndarray, penalty: float) -> Rows:
     """The same rows under another lambda; ``scales`` are the s of the movable columns, 0 elsewhere."""
     reach = np.zeros_like(scales) if np.isinf(penalty) else scales / np.sqrt(2 * penalty)
@@ -106,41 +92,23 @@ def support(xi: Context, data: Rows) -> tuple[jax.Array, jax.Array]:
     return data.atoms[xi.row], jnp.full(blocks, 1 / blocks, data.atoms.dtype)
 
 
-class Losses(NamedTuple):
-    """f, g and the first y for rules of one structure."""
+MOVES = Moves(
+    place=lambda y, xi: xi.value + xi.reach * y,
+    price=lambda y, xi: jnp.sum(y**2) / 2,
+    start=lambda xi: jnp.zeros_like(xi.value),
+)
 
-    f: Any
-    g: Any
-    init_y: Any
 
-
+@cached_by_structure
 def losses_of(static: PyTree, beta: float) -> Losses:
-    """Functions that are the same objects for equal structures, so that nothing is compiled twice."""
-    leaves, structure = jax.tree.flatten(static)
-    try:
-        return _losses(tuple(leaves), structure, beta)
-    except TypeError:  # a rule with unhashable parts is compiled at each fit
-        return _losses.__wrapped__(tuple(leaves), structure, beta)
+    """Of stacked rules of one structure: the same functions for equal ones, so that nothing is compiled twice."""
 
+    def cost(x: X, z: jax.Array, eta: jax.Array, xi: Context) -> jax.Array:
+        """Over the demands (outputs, m) of an outcome the mean, over outputs the sum."""
+        orders = eqx.combine(x, static)(z)[:, None]
+        return jnp.sum(jnp.mean(smooth_loss(orders, eta, xi.holding[:, None], xi.backlog[:, None], beta), axis=1))
 
-@lru_cache(maxsize=256)
-def _losses(leaves: tuple[Any, ...], structure: Any, beta: float) -> Losses:
-    static = jax.tree.unflatten(structure, leaves)
-
-    def cost(x: X, y: jax.Array, eta: jax.Array, xi: Context) -> jax.Array:
-        """l_beta, written with one softplus: softplus(z) = z + softplus(-z)."""
-        over = eqx.combine(x, static)(xi.value + xi.reach * y)[:, None] - eta
-        h, b = xi.holding[:, None], xi.backlog[:, None]
-        return jnp.sum(jnp.mean(h * over + (h + b) * jax.nn.softplus(-beta * over) / beta, axis=1))
-
-    def f(x: X, y: Y, eta: jax.Array, xi: Context) -> jax.Array:
-        """Summed over members: each has its own adversary."""
-        return jnp.sum(jax.vmap(cost, in_axes=(0, 0, None, None))(x, y, eta, xi)) - jnp.sum(y**2) / 2
-
-    def init_y(x: X, xi: Context) -> jax.Array:
-        return jnp.zeros((jax.tree.leaves(x)[0].shape[0], xi.value.shape[0]), xi.value.dtype)
-
-    return Losses(f, lambda x, y, eta, xi: -f(x, y, eta, xi), init_y)
+    return of_members(adversary.losses_of(cost, MOVES))
 
 
 LOWER = epoch_sgd(beta0=1.0, cap=0.5)  # curvature is about 1
@@ -149,11 +117,9 @@ INVERSE = none()  # f = -g: grad_2 f vanishes at y* (Danskin)
 
 def newsvendor_problem(losses: Losses, rows: Rows) -> Problem:
     return Problem(
-        f=losses.f,
-        g=losses.g,
+        **losses._asdict(),
         sample_context=sample_context,
         sample_conditional=sample_conditional,
-        init_y=losses.init_y,
         data=jax.tree.map(jnp.asarray, rows),
         lower=LOWER,
         inverse=INVERSE,

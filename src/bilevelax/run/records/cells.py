@@ -1,7 +1,8 @@
-"""Records of an item on disk: JSONL and a manifest. Finished cells survive an interruption."""
+"""An experiment in cells: their rows on disk, as JSONL, with a manifest. Finished cells survive an interruption."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -9,14 +10,45 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bilevelax.experiments._items import Cell, Records, Row
-from bilevelax.history import machine, replace_text
-from bilevelax.progress import Progress
+from bilevelax.run.records.history import machine, replace_text
+from bilevelax.run.records.progress import Progress
 
-ROWS, PACKED, MANIFEST = "records.jsonl", "records.jsonl.gz", "manifest.json"
+PLAIN, PACKED, MANIFEST = "records.jsonl", "records.jsonl.gz", "manifest.json"
+Row = dict[str, Any]  # flat and plain: numbers, strings, lists of them
 DONE = "done"  # the last line of a cell holds its number of rows under this name
+
+
+class Cell(NamedTuple):
+    """A part of an experiment that is run as a whole; it counts as long as all that its rows depend on is the same."""
+
+    name: str
+    work: Callable[[], Iterable[Row]]
+    of: Mapping[str, Any] | None = None
+
+
+class Records(NamedTuple):
+    """The rows of all cells, each with its ``cell``, and how they came about."""
+
+    rows: list[Row]
+    manifest: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.manifest["settings"]
+
+    def where(self, **equal: Any) -> list[Row]:
+        """The rows that have these values in these columns."""
+        return [row for row in self.rows if all(row.get(name) == value for name, value in equal.items())]
+
+    def values(self, column: str, **equal: Any) -> list[Any]:
+        """One column, in the order of the rows, of the rows that have these values."""
+        return [row[column] for row in self.where(**equal) if column in row]
+
+    def distinct(self, column: str, **equal: Any) -> list[Any]:
+        """The values that a column takes, in order of appearance."""
+        return list(dict.fromkeys(self.values(column, **equal)))
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
@@ -29,48 +61,44 @@ def digest(cell: Cell, settings: Mapping[str, Any]) -> str:
     return fingerprint(settings if cell.of is None else {"seeds": settings.get("seeds"), **cell.of})
 
 
-def finished_lines(folder: Path) -> list[str]:
-    """The lines of the cells that were finished; the packed file counts only where the plain one is gone."""
-    if (folder / ROWS).is_file():
-        lines = (folder / ROWS).read_text(encoding="utf-8").splitlines()
-    elif (folder / PACKED).is_file():
-        lines = gzip.decompress((folder / PACKED).read_bytes()).decode().splitlines()
-    else:
-        return []
-    parsed = [_parse(line) for line in lines]
-    finished = {row["cell"] for row in parsed if row and DONE in row}
-    return [line for line, row in zip(lines, parsed, strict=True) if row and row["cell"] in finished]
+def finished(folder: Path) -> dict[str, list[Row]]:
+    """The rows of the cells that were finished, the last one saying so; packed ones where the plain file is gone."""
+    plain, packed = folder / PLAIN, folder / PACKED
+    if not plain.is_file() and not packed.is_file():
+        return {}
+    cells: dict[str, list[Row]] = {}
+    for line in (plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())).splitlines():
+        with contextlib.suppress(ValueError):  # the machine stopped in the middle of a line
+            row = json.loads(line)
+            cells.setdefault(row["cell"], []).append(row)
+    return {name: rows for name, rows in cells.items() if DONE in rows[-1]}
 
 
-def _parse(line: str) -> Row | None:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:  # the machine stopped in the middle of a line
-        return None
+def manifest_of(folder: Path) -> dict[str, Any] | None:
+    path = folder / MANIFEST
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def is_complete(folder: Path) -> bool:
     """Whether the folder holds the records of a finished run."""
-    path = folder / MANIFEST
-    return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["complete"]
+    return bool((manifest_of(folder) or {}).get("complete"))
 
 
 def read(item: str, folder: Path) -> Records:
     """The records of a finished run of an item."""
-    if not (folder / MANIFEST).is_file():
+    manifest = manifest_of(folder)
+    if manifest is None:
         raise ValueError(
             f"There are no records of {item} in {folder}. Run `bilevelax paper {item}` first, or give --out."
         )
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    rows = [json.loads(line) for line in finished_lines(folder)]
+    cells = finished(folder)
     if not manifest["complete"]:
-        done = sum(DONE in row for row in rows)
         raise ValueError(
-            f"The records of {item} in {folder} are not complete ({done} cells are). Run the same command again: "
+            f"The records of {item} in {folder} are not complete ({len(cells)} cells are). Run the same command again: "
             "it goes on where it stopped."
         )
-    cells = {row["cell"]: stamped(row, manifest) for row in rows if DONE in row}
-    return Records([row for row in rows if DONE not in row], {**manifest, "cells": cells})
+    done = {name: stamped(rows[-1], manifest) for name, rows in cells.items()}
+    return Records([row for rows in cells.values() for row in rows[:-1]], {**manifest, "cells": done})
 
 
 def stamped(done: Row, manifest: Mapping[str, Any]) -> Row:
@@ -81,49 +109,35 @@ def stamped(done: Row, manifest: Mapping[str, Any]) -> Row:
 
 def begin(item: str, folder: Path, scale: str, settings: dict[str, Any], cells: Iterable[Cell]) -> dict[str, Any]:
     """The manifest of a run, new or taken up again; refuses a folder none of whose records belong to this run."""
-    path = folder / MANIFEST
-    now = {"settings": settings, "settings_hash": fingerprint(settings)}
-    if path.is_file():
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        same = manifest["settings_hash"] == now["settings_hash"]
-        if not same and not (manifest["scale"] == scale and usable(folder, manifest, settings, cells)):
-            raise ValueError(
-                f"{folder} holds records of {item} with other settings (scale {manifest['scale']}, "
-                f"{manifest['settings'].get('seeds')} seeds). Give another --out, or delete it."
-            )
-        return manifest
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest = {"item": item, "scale": scale, **now, "complete": False, "seconds": 0.0, "machine": machine()}
-    write_manifest(folder, manifest)
+    manifest, now = manifest_of(folder), {"settings": settings, "settings_hash": fingerprint(settings)}
+    if manifest is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return {"item": item, "scale": scale, **now, "complete": False, "seconds": 0.0, "machine": machine()}
+    same = manifest["settings_hash"] == now["settings_hash"]
+    if not same and not (manifest["scale"] == scale and usable(folder, manifest, settings, cells)):
+        raise ValueError(
+            f"{folder} holds records of {item} with other settings (scale {manifest['scale']}, "
+            f"{manifest['settings'].get('seeds')} seeds). Give another --out, or delete it."
+        )
     return manifest
 
 
-def usable(
-    folder: Path, manifest: Mapping[str, Any], settings: Mapping[str, Any], cells: Iterable[Cell]
-) -> dict[str, list[str]]:
-    """The lines of the finished cells that this run would give again, by name: equal digests. Others are forgotten."""
+def usable(folder: Path, manifest: Row, settings: Row, cells: Iterable[Cell]) -> dict[str, list[Row]]:
+    """The rows of the finished cells that this run would give again: equal digests. Others are forgotten."""
     wanted = {cell.name: digest(cell, settings) for cell in cells}
-    lines: dict[str, list[str]] = {}
-    found: dict[str, str] = {}
-    for line in finished_lines(folder):
-        row = json.loads(line)
-        name = row["cell"]
-        if DONE in row:
-            row = stamped(row, manifest)
-            found[name], line = row["of"], json.dumps(row)
-        lines.setdefault(name, []).append(line)
-    return {name: part for name, part in lines.items() if found[name] == wanted.get(name)}
+    found = {name: [*rows[:-1], stamped(rows[-1], manifest)] for name, rows in finished(folder).items()}
+    return {name: rows for name, rows in found.items() if rows[-1]["of"] == wanted.get(name)}
 
 
-def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+def write_manifest(folder: Path, manifest: Row) -> None:
     replace_text(folder / MANIFEST, json.dumps(manifest, indent=1))
 
 
-def without(item: str, lines: dict[str, list[str]], again: str) -> dict[str, list[str]]:
+def without(item: str, kept: dict[str, list[Row]], again: str) -> dict[str, list[Row]]:
     """All but the cells that are to run again."""
-    if not any(again in name for name in lines):
-        raise ValueError(f"No finished cell of {item} has {again!r} in its name. They are: {'; '.join(lines)}.")
-    return {name: part for name, part in lines.items() if again not in name}
+    if not any(again in name for name in kept):
+        raise ValueError(f"No finished cell of {item} has {again!r} in its name. They are: {'; '.join(kept)}.")
+    return {name: rows for name, rows in kept.items() if again not in name}
 
 
 def collect(
@@ -135,34 +149,29 @@ def collect(
     report: Callable[[str], None] = lambda line: None,
     again: str | None = None,
 ) -> Records:
-    """Run the cells that are not finished yet, also those that an item got or changed since, and pack the records.
-
-    ``again``: finished cells with this in their names are run once more, e.g. to take times alone on a machine.
-    """
+    """Run the cells that are not finished yet, and those with ``again`` in their names, and pack the records."""
     cells = list(cells)
     manifest = begin(item, folder, scale, settings, cells)
     kept = usable(folder, manifest, settings, cells)
-    lines = kept if again is None else without(item, kept, again)
-    nothing_else = sum(map(len, lines.values())) == len(finished_lines(folder))
-    if manifest["complete"] and len(lines) == len(cells) and nothing_else:
+    kept = kept if again is None else without(item, kept, again)
+    if manifest["complete"] and len(cells) == len(kept) == len(finished(folder)):
         return read(item, folder)
-    seconds = sum(json.loads(part[-1])["seconds"] for part in lines.values())
-    manifest |= {"settings": settings, "settings_hash": fingerprint(settings)}
-    manifest |= {"complete": False, "seconds": round(seconds, 3)}
-    replace_text(folder / ROWS, "".join(line + "\n" for part in lines.values() for line in part))
+    seconds = round(sum(rows[-1]["seconds"] for rows in kept.values()), 3)
+    manifest |= {"settings": settings, "settings_hash": fingerprint(settings), "complete": False, "seconds": seconds}
+    replace_text(folder / PLAIN, as_lines(row for rows in kept.values() for row in rows))
     write_manifest(folder, manifest)
-    todo = [cell for cell in cells if cell.name not in lines]
-    if lines:
-        report(f"{item}: {len(lines)} cells are finished already")
+    todo = [cell for cell in cells if cell.name not in kept]
+    if kept:
+        report(f"{item}: {len(kept)} cells are finished already")
     with Progress(len(todo), label=item) as bar:
         for number, cell in enumerate(todo, 1):
             bar.note(cell.name)
             run_cell(item, folder, cell, manifest, report)
             bar.update(number, {})
-    (folder / PACKED).write_bytes(gzip.compress((folder / ROWS).read_bytes(), mtime=0))
+    (folder / PACKED).write_bytes(gzip.compress((folder / PLAIN).read_bytes(), mtime=0))
     manifest |= {"complete": True, "machine": machine()}
     write_manifest(folder, manifest)
-    (folder / ROWS).unlink()
+    (folder / PLAIN).unlink()
     return read(item, folder)
 
 
@@ -173,15 +182,19 @@ def run_cell(item: str, folder: Path, cell: Cell, manifest: dict[str, Any], repo
     seconds = time.perf_counter() - started
     now = machine()
     done = {"cell": cell.name, DONE: len(rows), "seconds": round(seconds, 3), "of": digest(cell, manifest["settings"])}
-    append(folder / ROWS, [*rows, {**done, "date": now["date"], "load": now["load"]}])
+    append(folder / PLAIN, [*rows, {**done, "date": now["date"], "load": now["load"]}])
     manifest["seconds"] = round(manifest["seconds"] + seconds, 3)
     write_manifest(folder, manifest)
     report(f"{item}: {cell.name}, {len(rows)} rows in {seconds:.1f} s")
 
 
+def as_lines(rows: Iterable[Row]) -> str:
+    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
 def append(path: Path, rows: list[Row]) -> None:
     """All rows of a cell in one write, on disk when this returns."""
     with open(path, "a", encoding="utf-8") as file:
-        file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+        file.write(as_lines(rows))
         file.flush()
         os.fsync(file.fileno())

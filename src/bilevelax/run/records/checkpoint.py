@@ -8,22 +8,25 @@ import math
 import time
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jax import random
 from jax.experimental import multihost_utils
 
-from bilevelax.errors import RunStopped, require_choice, require_integer
-from bilevelax.fingerprint import Identity, difference, digest, digest_of_arrays, plain
-from bilevelax.history import Row
-from bilevelax.journal import Journal
-from bilevelax.problem import PyTree
-from bilevelax.run_folder import RunFolder, set_aside
-from bilevelax.signals import Signals
+from bilevelax.base.declared import reason_of
+from bilevelax.base.errors import RunStopped, require_choice, require_integer
+from bilevelax.core.problem import PyTree
+from bilevelax.run.records.fingerprint import Identity, difference, digest, digest_of_arrays, doubt, plain
+from bilevelax.run.records.journal import Journal
+from bilevelax.run.records.result import Snapshot
+from bilevelax.run.records.room import quiet_orbax, require_room
+from bilevelax.run.records.run_folder import RunFolder, set_aside
+from bilevelax.run.records.signals import Signals
 
 RESUME = ("auto", "restart")
+ROOM = 2**14  # bytes that orbax writes beside each array, at most
 SECONDS = 60.0  # between two checkpoints where `every` is not given
 
 
@@ -52,20 +55,19 @@ class Checkpoint:
             require_integer("every", "Checkpoint", self.every, 1)
         require_integer("keep", "Checkpoint", self.keep, 2)
 
-
-class Snapshot(NamedTuple):
-    """A run between two chunks."""
-
-    carry: PyTree
-    history: list[Row]
-    totals: dict[str, Any]  # plain JSON
+    def keeper(self, T: int, resume: str) -> Keeper:
+        """Who saves a run of T steps here."""
+        return Keeper(self, T, resume)
 
 
 class Saves(Protocol):
     """What the keeper asks of a run."""
 
+    carry: Any
+
     @property
     def t(self) -> int: ...
+    def identity(self) -> Identity: ...
     def snapshot(self) -> Snapshot: ...
     def result(self) -> Any: ...
 
@@ -97,28 +99,39 @@ class Keeper:
         if self.run:
             self.run.__exit__(kind, error, trace)
 
-    def restore(self, identity: Identity, like: PyTree) -> Snapshot | None:
-        """The run as the last good checkpoint holds it, in the structure of ``like``; None where there is none."""
-        self.identity = identity
+    def restore(self, run: Saves) -> Snapshot | None:
+        """The run as the last good checkpoint holds it, in the structure of its carry; None where there is none."""
+        self.identity = run.identity()
         damaged: dict[int, str] = {}
+        rowless: tuple[int, Snapshot] | None = None  # the newest of which only the history is damaged
         for step in sorted(self.manager.all_steps(), reverse=True):
             try:
                 meta = self._meta(step)
                 found = difference(self.identity, meta["identity"])
                 if found is None:
-                    snapshot = self._snapshot(step, meta, like)
+                    snapshot = self._snapshot(step, meta, run.carry)
             except Exception as error:  # damage shows itself in a hundred ways, in orbax, tensorstore and JSON
-                damaged[step] = str(error).splitlines()[0] if str(error) else type(error).__name__
+                damaged[step] = reason_of(error)
                 continue
             if found:
                 raise ValueError(
                     f"{self.folder} holds another run: {found}. Set that back, give this run another folder, or start "
                     'over with resume="restart" (`--restart` on the command line), which puts the old run aside.'
                 )
+            if said := doubt(self.identity, meta["identity"]):
+                warnings.warn(f"The run in {self.folder} {said}", RuntimeWarning, stacklevel=3)
+            try:
+                snapshot = snapshot._replace(history=self.journal.read(meta["history"]))
+            except (OSError, ValueError, RecursionError) as error:
+                rowless = rowless or (step, snapshot)
+                damaged[step] = reason_of(error)
+                continue
             self._move_damaged(damaged, step)
             self.saved = step
             self._begin(meta["history"])
             return snapshot
+        if rowless:
+            return self._without_history(rowless, damaged)
         if damaged:
             told = "; ".join(f"t = {step}: {reason}" for step, reason in damaged.items())
             raise ValueError(
@@ -127,6 +140,21 @@ class Keeper:
             )
         self._begin(None)
         return None
+
+    def _without_history(self, rowless: tuple[int, Snapshot], damaged: dict[int, str]) -> Snapshot:
+        """Go on from a whole checkpoint though no checkpoint's rows are whole: the file of rows is put aside."""
+        self.saved, snapshot = rowless
+        warnings.warn(
+            f"The history.jsonl in {self.folder} is damaged ({damaged[self.saved]}): the run goes on from "
+            f"t = {self.saved} without the rows before; what is left of them is in history.jsonl.1.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        self._move_damaged({step: reason for step, reason in damaged.items() if step > self.saved}, self.saved)
+        if self.leads:
+            set_aside(self.journal.path)
+        self._begin(None)
+        return snapshot
 
     def _begin(self, mark: dict[str, Any] | None) -> None:
         if self.run:
@@ -145,7 +173,7 @@ class Keeper:
             if due and t != self.saved:
                 self._save(t, snapshot)
         except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = reason_of(error)
             good = f"the last good one is t = {self.saved}" if self.saved >= 0 else "there is none yet"
             raise RunStopped(
                 f"The checkpoint at t = {t} could not be saved in {self.folder} ({reason}); {good}. Make room or give "
@@ -174,14 +202,17 @@ class Keeper:
         }
         text = json.dumps(meta)
         args = _orbax().args
-        self.manager.save(
-            t,
-            args=args.Composite(
-                carry=args.StandardSave(_named(leaves)),
-                meta=args.JsonSave({"text": text, "sha256": digest(text.encode())}),
-            ),
-        )
-        self.manager.wait_until_finished()
+        if self.leads:
+            require_room(self.folder, len(text) + sum(leaf.nbytes for leaf in leaves) + ROOM * (1 + len(leaves)))
+        with quiet_orbax():
+            self.manager.save(
+                t,
+                args=args.Composite(
+                    carry=args.StandardSave(_named(leaves)),
+                    meta=args.JsonSave({"text": text, "sha256": digest(text.encode())}),
+                ),
+            )
+            self.manager.wait_until_finished()
         self.saved, self.when = t, time.monotonic()
 
     def _meta(self, step: int) -> dict[str, Any]:
@@ -203,7 +234,7 @@ class Keeper:
             raise ValueError("its arrays were changed")
         typed = [_typed(leaf, old) for leaf, old in zip(leaves, jax.tree.leaves(like), strict=True)]
         carry = jax.tree.unflatten(jax.tree.structure(like), typed)
-        return Snapshot(carry, self.journal.read(meta["history"]), meta["totals"])
+        return Snapshot(carry, [], meta["totals"])
 
     def _move_damaged(self, damaged: dict[int, str], good: int) -> None:
         for step, reason in damaged.items():

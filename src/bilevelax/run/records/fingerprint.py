@@ -1,7 +1,7 @@
 """What a run is made of, as digests: a saved run goes on only where every one of them is the same.
 
 Functions are compared by the programs they lower to, so two equal lambdas are equal and a changed
-constant is a change; arrays by their bytes.
+constant is a change; arrays by their bytes. No name of a file or module takes part: files may move.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import numpy as np
 import optax
 from jax import random
 
-from bilevelax.estimate import Estimator
-from bilevelax.history import versions
-from bilevelax.problem import Key, Problem, PyTree, X
-from bilevelax.validate import check_shapes
+from bilevelax.core.estimate import Estimator, innermost
+from bilevelax.core.problem import Key, Problem, PyTree, X
+from bilevelax.problems.validate import check_shapes
+from bilevelax.run.records.history import versions
 
 Identity = dict[str, Any]  # plain JSON
 PLAIN = (bool, int, float, str, type(None))
+GOES_ON = ("0.1.0",)  # versions of this library, before this one, whose runs go on
+GENERATION = 2  # of our estimators' programs: raised where they are written otherwise but compute the same; 0.1.0 had 1
 
 
 def digest(*parts: bytes) -> str:
@@ -51,7 +53,7 @@ def _program(function: Callable[..., Any], *arguments: Any) -> str:
 
 def _problem(problem: Problem, x: X, key: Key) -> dict[str, str]:
     xi, eta, y = check_shapes(problem, x)
-    programs = {
+    programs: dict[str, tuple[Any, ...]] = {
         "f": (lambda p, x, y, eta, xi: p.f(x, y, eta, xi), x, y, eta, xi),
         "g": (lambda p, x, y, eta, xi: p.g(x, y, eta, xi), x, y, eta, xi),
         "sample_context": (lambda p, key: p.context(key), key),
@@ -76,12 +78,13 @@ def identity(
     est_state = jax.eval_shape(estimator.init, problem, x1)
     opt_state = jax.eval_shape(optimizer.init, x1)
     return {
+        "generation": GENERATION,
         "versions": {**versions(), "x64": bool(jax.config.read("jax_enable_x64"))},
         "problem": _problem(problem, x1, key),
         "x1": digest_of_arrays(x1),
         "key": np.asarray(plain(key)).tolist(),
         "every": every,
-        "settings": _settings(estimator.settings),
+        "settings": _settings(innermost(estimator).settings),
         "estimator": _program(lambda *a: estimator.estimate(*a)[0].grad, key, problem, x1, est_state),
         "optimizer": _program(lambda *a: optimizer.update(*a), x1, opt_state, x1),
     }
@@ -93,7 +96,7 @@ def difference(now: Identity, before: Identity) -> str | None:
         changed = [
             f"{part} is {value}, was {before[name].get(part)}"
             for part, value in now[name].items()
-            if value != before[name].get(part)
+            if value != before[name].get(part) and not (part == "bilevelax" and before[name].get(part) in GOES_ON)
         ]
         if changed:
             return f"{'a version' if name == 'versions' else 'the estimator'} changed: {', '.join(changed)}"
@@ -102,6 +105,22 @@ def difference(now: Identity, before: Identity) -> str | None:
         return f"`{'`, `'.join(changed)}` of the problem changed"
     if now["every"] != before["every"]:
         return f"`every` is {now['every']}, was {before['every']}"
-    words = {"x1": "the first iterate `x1`", "key": "the `key`", "estimator": "the estimator"}
+    words = {"x1": "the first iterate `x1`", "key": "the `key`"}
     words["optimizer"] = "the optimizer (its kind, step or schedule)"
+    if _generation(before) == now["generation"]:
+        words["estimator"] = "the estimator"
     return next((f"{text} changed" for name, text in words.items() if now[name] != before[name]), None)
+
+
+def doubt(now: Identity, before: Identity) -> str | None:
+    """What to tell of a run that goes on though an older version began it; None where there is nothing."""
+    old, new = (each["versions"]["bilevelax"] for each in (before, now))
+    rewritten = _generation(before) != now["generation"] and before["estimator"] != now["estimator"]
+    if old == new and not rewritten:
+        return None
+    known = ", whose estimators are written otherwise: only settings tell that it is the same one" if rewritten else ""
+    return f"was begun by bilevelax {old} and goes on with {new}{known}."
+
+
+def _generation(identity: Identity) -> int:
+    return identity.get("generation", 1)

@@ -1,4 +1,4 @@
-"""Records of a run: rows as JSONL and CSV, arrays as NPZ, a manifest as JSON. Nothing is pickled."""
+"""The rows of a run and what they were made on; as JSONL and CSV. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from bilevelax.problem import PyTree, X
+from bilevelax.core.problem import X
 
 Row = dict[str, float]  # flat: t, seconds, the counts of Cost, then metrics
 
@@ -94,74 +93,3 @@ def append_to(path: str | Path) -> Any:
             file.write(json.dumps(row) + "\n")
 
     return callback
-
-
-def encode(tree: PyTree, leaves: list[np.ndarray]) -> Any:
-    """A JSON description of dicts, lists and tuples; arrays are appended to ``leaves``."""
-    if isinstance(tree, dict) and all(isinstance(name, str) for name in tree):
-        return {"dict": {name: encode(tree[name], leaves) for name in sorted(tree)}}
-    if type(tree) in (list, tuple):
-        return {type(tree).__name__: [encode(item, leaves) for item in tree]}
-    if tree is None:
-        return None
-    found = jax.tree.leaves(tree)
-    leaves.extend(np.asarray(leaf) for leaf in found)
-    if len(found) == 1 and found[0] is tree:
-        return len(leaves) - 1
-    return {"other": type(tree).__name__, "leaves": list(range(len(leaves) - len(found), len(leaves)))}
-
-
-def decode(spec: Any, arrays: Any, like: PyTree | None) -> PyTree:
-    """The inverse of `encode`; ``like`` is asked for what is not dicts, lists and tuples."""
-    if like is not None:
-        found = [jnp.asarray(arrays[str(i)]) for i in _indices(spec)]
-        return jax.tree.unflatten(jax.tree.structure(like), found)
-    if spec is None:
-        return None
-    if isinstance(spec, int):
-        return jnp.asarray(arrays[str(spec)])
-    if "other" in spec:
-        raise ValueError(
-            f"`like` of Result.load must be given: x holds a {spec['other']}. Pass any x of that structure."
-        )
-    ((kind, items),) = spec.items()
-    if kind == "dict":
-        return {name: decode(item, arrays, None) for name, item in items.items()}
-    return {"list": list, "tuple": tuple}[kind](decode(item, arrays, None) for item in items)
-
-
-def _indices(spec: Any) -> list[int]:
-    if spec is None:
-        return []
-    if isinstance(spec, int):
-        return [spec]
-    if "other" in spec:
-        return list(spec["leaves"])
-    items = spec["dict"].values() if "dict" in spec else next(iter(spec.values()))
-    return [i for item in items for i in _indices(item)]
-
-
-def save_run(folder: str | Path, arrays: dict[str, PyTree], rows: list[Row], manifest: dict[str, Any]) -> None:
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    leaves: list[np.ndarray] = []
-    structure = {name: encode(tree, leaves) for name, tree in arrays.items()}
-    np.savez(folder / "arrays.npz", allow_pickle=False, **{str(i): leaf for i, leaf in enumerate(leaves)})
-    write_rows(folder, rows)
-    text = json.dumps({**manifest, "structure": structure}, indent=2)
-    replace_text(folder / "manifest.json", text)
-
-
-def load_run(folder: str | Path, like: X | None) -> tuple[dict[str, PyTree], list[Row], dict[str, Any]]:
-    folder = Path(folder)
-    for name in ("manifest.json", "arrays.npz", "history.jsonl"):
-        if not (folder / name).is_file():
-            raise ValueError(
-                f"`folder` of Result.load must hold a saved run. Got {str(folder)!r}, which has no {name}; "
-                "Result.save writes it."
-            )
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()]
-    with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
-        trees = {name: decode(spec, arrays, like) for name, spec in manifest.pop("structure").items()}
-    return trees, rows, manifest

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bilevelax.history import Row
+from bilevelax.run.records.history import Row
 
 
 class Journal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from bilevelax.history import is_level_count
+from bilevelax.run.records.history import is_level_count
 
 LEFT_OUT = ("t", "seconds", "xi", "eta", "grad_f", "grad_g", "hess_g", "cross_g", "level")  # told by the bar, or dull
 BAR = 20

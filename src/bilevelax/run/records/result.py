@@ -1,13 +1,13 @@
-"""What a run leaves: iterates, history and totals; saved and read again."""
+"""What a run leaves: iterates, history and totals, at its end and between two chunks; saved and read again."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
-from bilevelax.estimate import Cost
-from bilevelax.history import Row, load_run, save_run
-from bilevelax.problem import X
+from bilevelax.core.estimate import Cost
+from bilevelax.core.problem import PyTree, X
+from bilevelax.run.records.history import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Result:
 
     def save(self, folder: Any) -> None:
         """Write history.jsonl, history.csv, manifest.json and arrays.npz; no pickle."""
+        from bilevelax.run.records.saved import save_run
+
         arrays = {"x": self.x, "x_hat": self.x_hat, "x_mean": self.x_mean}
         summary = {"cost": self.cost.asdict(), "seconds": self.seconds, "compile_seconds": self.compile_seconds}
         save_run(folder, arrays, self.history, {**self.manifest, "result": summary})
@@ -32,6 +34,8 @@ class Result:
     @staticmethod
     def load(folder: Any, like: X | None = None) -> Result:
         """Read what `save` wrote. ``like`` gives the structure of x where it is not dicts, lists and tuples."""
+        from bilevelax.run.records.saved import load_run
+
         arrays, history, manifest = load_run(folder, like)
         summary = manifest.pop("result")
         return Result(
@@ -42,3 +46,11 @@ class Result:
             compile_seconds=summary["compile_seconds"],
             manifest=manifest,
         )
+
+
+class Snapshot(NamedTuple):
+    """A run between two chunks: what a checkpoint holds."""
+
+    carry: PyTree
+    history: list[Row]
+    totals: dict[str, Any]  # plain JSON

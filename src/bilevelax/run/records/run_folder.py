@@ -1,15 +1,16 @@
-"""The folder of one run: one writer at a time, and a status that outlives it."""
+"""The folder of one run: one writer at a time, where there are locks, and a status that outlives it."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilevelax.history import replace_text
+from bilevelax.base.declared import integer, number, one_of, read_json, record, text
+from bilevelax.run.records.history import replace_text
+from bilevelax.run.records.locks import THERE_ARE_LOCKS, is_locked, lock
 
 TAIL = 65536  # bytes of the history read to find its last rows
 
@@ -29,15 +30,26 @@ class RunFolder:
                 f"`folder` of Checkpoint must be a folder that can be written. Got {str(self.folder)!r} "
                 f"({error.strerror}); name another."
             ) from error
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock(self.lock):
             self.lock.close()
-            raise ValueError(
-                f"Another process writes in {self.folder}. Wait for it, stop it, or give this run another folder."
-            ) from None
+            raise ValueError(taken(self.folder))
         self.started: str | None = None
+        try:
+            self.require_own()
+        except ValueError:
+            self.lock.close()
+            raise
         return self
+
+    def require_own(self) -> None:
+        """Refuse a folder whose history no run in it has written: a saved result, or another program's."""
+        history = self.folder / "history.jsonl"
+        ours = (self.folder / "status.json").exists() or any((self.folder / "checkpoints").glob("[0-9]*"))
+        if not ours and history.exists() and history.stat().st_size:
+            raise ValueError(
+                f"`folder` of Checkpoint must be of this run alone. Got {str(self.folder)!r}, whose history.jsonl no "
+                'run with checkpoints has written. Name another folder, or put it aside with resume="restart".'
+            )
 
     def begin(self) -> None:
         self.started = _now()
@@ -65,7 +77,7 @@ class Status(NamedTuple):
     """What can be told of a run from outside."""
 
     folder: Path
-    state: str  # running, finished, interrupted, failed or killed
+    state: str  # running, finished, interrupted, failed or, where a lock tells, killed
     t: int
     T: int
     seconds: float  # spent in steps
@@ -73,10 +85,21 @@ class Status(NamedTuple):
     message: str
 
 
+DECLARED = record(  # status.json
+    {
+        "state": one_of("running", "finished", "interrupted", "failed"),
+        "T": integer(1, 2**31),
+        "message": text(),
+    },
+    others=True,
+)
+ROW = record({"t": number(0), "seconds": number(0)}, others=True)
+
+
 def status_of(folder: Path) -> Status:
-    status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+    status = read_json(folder / "status.json", DECLARED, "remove it, or copy the run again")
     state = status["state"]
-    if state == "running" and not _locked(folder / "lock"):
+    if state == "running" and THERE_ARE_LOCKS and not is_locked(folder / "lock"):
         state = "killed"
     rows = _last_rows(folder / "history.jsonl")
     t, seconds = (rows[-1]["t"], rows[-1]["seconds"]) if rows else (0, 0.0)
@@ -92,7 +115,7 @@ def runs_in(folder: Path) -> list[Status]:
     for path in sorted(folder.rglob("status.json")):
         try:
             found.append(status_of(path.parent))
-        except (OSError, ValueError, KeyError):  # another program's status.json
+        except (OSError, ValueError):  # another program's status.json
             continue
     return found
 
@@ -106,21 +129,14 @@ def set_aside(path: Path, new: Path | None = None) -> Path | None:
     while new.exists():
         n += 1
         new = path.with_name(f"{path.name}.{n}") if base.parent == path.parent else Path(f"{base}.{n}")
-    if path.is_dir() and _locked(path / "lock"):
-        raise ValueError(f"Another process writes in {path}. Wait for it, stop it, or give this run another folder.")
+    if path.is_dir() and is_locked(path / "lock"):
+        raise ValueError(taken(path))
     path.rename(new)
     return new
 
 
-def _locked(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+def taken(folder: Path) -> str:
+    return f"Another process writes in {folder}. Wait for it, stop it, or give this run another folder."
 
 
 def _last_rows(path: Path) -> list[dict[str, Any]]:
@@ -133,10 +149,12 @@ def _last_rows(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in lines:
         try:
-            rows.append(json.loads(line))
-        except ValueError:  # the first may be cut by the seek, the last not yet written
+            row = json.loads(line)
+            ROW(row, "")
+        except (ValueError, RecursionError):  # the first may be cut by the seek, the last not yet written
             continue
-    return [row for row in rows if isinstance(row, dict) and "t" in row]
+        rows.append(row)
+    return rows
 
 
 def _now() -> str:

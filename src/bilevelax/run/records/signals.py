@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at a good moment: noted at once, obeyed where the run can be saved."""
+"""Ctrl-C, SIGTERM and SIGHUP at a good moment: noted at once, obeyed where the run can be saved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import signal
 import threading
 from typing import Any
 
-WATCHED = (signal.SIGINT, signal.SIGTERM)
+HANG_UP = getattr(signal, "SIGHUP", None)  # a terminal that closes; Windows has none
+WATCHED = (signal.SIGINT, signal.SIGTERM, *([HANG_UP] if HANG_UP else []))
 
 
 class Signals:
@@ -16,7 +17,8 @@ class Signals:
         self.caught: int | None = None
         self.before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            self.before = {number: signal.signal(number, self._note) for number in WATCHED}
+            heard = [n for n in WATCHED if n != HANG_UP or signal.getsignal(n) != signal.SIG_IGN]  # nohup ignores it
+            self.before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -31,17 +33,17 @@ class Signals:
 
     @staticmethod
     def stop(number: int, message: str) -> None:
-        """KeyboardInterrupt for Ctrl-C, SystemExit for SIGTERM, with the message."""
+        """KeyboardInterrupt for Ctrl-C, SystemExit for the others, with the message."""
         if number == signal.SIGINT:
             raise KeyboardInterrupt(message)
-        raise Terminated(message)
+        raise Terminated(message, number)
 
 
 class Terminated(SystemExit):
-    """After SIGTERM: the process ends with 143, as shells expect."""
+    """After SIGTERM the process ends with 143, after SIGHUP with 129, as shells expect."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(128 + signal.SIGTERM)
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(128 + number)
         self.message = message
 
     def __str__(self) -> str:

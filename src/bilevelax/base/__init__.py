@@ -1,0 +1,1 @@
+"""What everything stands on: words of refusal, how programs are compiled, whether the compiler is right."""

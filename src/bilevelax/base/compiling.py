@@ -1,0 +1,76 @@
+"""How programs are compiled: without the fusion of XLA that computes wrongly."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from jax.core import Tracer
+
+from bilevelax._xla import FUSION, is_switched_off
+
+LEVEL = "xla_backend_optimization_level"
+
+
+def program(**settings: Any) -> Callable[..., Any]:
+    """`jax.jit` for the programs of this library, which are right even where JAX was at work before the import.
+
+    JAX takes options of the compiler for outermost programs only; inside another one, that one's hold.
+    """
+    return partial(_compiled, options={}, settings=settings)
+
+
+def jit_once(**settings: Any) -> Callable[..., Any]:
+    """`program` for what runs a few times: with XLA's first level of optimisation it compiles faster.
+
+    A level in XLA_FLAGS is respected.
+    """
+    options = {} if LEVEL in os.environ.get("XLA_FLAGS", "") else {LEVEL: 1}
+    return partial(_compiled, options=options, settings=settings)
+
+
+def jit_solves(**settings: Any) -> Callable[..., Any]:
+    """`jit_once` for what draws little and solves much: JAX's own loops behind keys, the same bits, compile faster."""
+    return partial(jit_once(**settings), straight=False)
+
+
+def _compiled(
+    function: Callable[..., Any], options: dict[str, Any], settings: dict[str, Any], straight: bool = True
+) -> Callable[..., Any]:
+    inner = jax.jit(function, **settings)
+    drawing = with_straight_keys(function) if straight else function
+    outermost = jax.jit(drawing, compiler_options={**options, **fusion_off()} or None, **settings)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (inner if _inside_a_trace(args, kwargs) else outermost)(*args, **kwargs)
+
+    call._cache_size = lambda: inner._cache_size() + outermost._cache_size()  # type: ignore[attr-defined]  # as of jax.jit
+    return call
+
+
+def with_straight_keys(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, inside which keys draw without loops on CPU; elsewhere JAX's own way is kept."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if jax.default_backend() != "cpu":
+            return function(*args, **kwargs)
+        from bilevelax.base.keys import straight, usual
+
+        args, kwargs = straight((args, kwargs))
+        return usual(function(*args, **kwargs))
+
+    return call
+
+
+def _inside_a_trace(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs)))
+
+
+def fusion_off() -> dict[str, Any]:
+    return {FUSION: ""} if is_switched_off() else {}

@@ -1,0 +1,1 @@
+"""The follower's problem solved tightly on a set of samples."""

@@ -1,0 +1,46 @@
+"""The follower's answer on a set: directly on a polyhedron, by nearest points on every other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from bilevelax.core.problem import Y
+from bilevelax.exact.constraints.polyhedron import Polyhedron
+from bilevelax.exact.constraints.semismooth import Inside, Where, semismooth_newton
+from bilevelax.exact.linear import Product
+from bilevelax.exact.newton import Solution
+
+
+def solve_inside(
+    grad: Callable[[Y], Y], hessian: Callable[[Y], Product], inside: Inside, y: Y, **settings: Any
+) -> Solution:
+    """argmin g on the set, from y; ``settings`` are those of `semismooth_newton`."""
+    if isinstance(inside.constraint, Polyhedron):
+        return on_polyhedron(grad, hessian, inside, inside.constraint, y)
+    return semismooth_newton(grad, hessian, inside, y, **settings)
+
+
+def on_polyhedron(
+    grad: Callable[[Y], Y], hessian: Callable[[Y], Product], inside: Inside, constraint: Polyhedron, y: Y
+) -> Solution:
+    """argmin g on A y <= b, with the Hessian of g as a matrix; not finite where no y is feasible."""
+    flat, unravel = ravel_pytree(y)
+    identity = jnp.eye(flat.size, dtype=flat.dtype)
+
+    def matrix(y: jax.Array) -> jax.Array:
+        product = hessian(unravel(y))
+        return jax.vmap(lambda e: ravel_pytree(product(unravel(e)))[0])(identity)
+
+    rows = constraint.at(inside.x, inside.xi, y)
+    found = constraint.minimise(lambda y: ravel_pytree(grad(unravel(y)))[0], matrix, rows, flat)
+    answer = unravel(jnp.where(found.feasible, found.y, jnp.nan))
+    products = flat.size * found.iterations
+    one = jnp.ones((), flat.dtype)
+    counts = found.iterations, found.gradients, products
+    solved = found.solved & found.feasible
+    return Solution(answer, found.gap, found.gap, solved, *counts, where=Where(found.face, one))

@@ -1,0 +1,1 @@
+"""Problems made from other things: special cases, arrays, clients on disk."""

@@ -1,0 +1,29 @@
+"""Figures without a window: panels and files, the same for curves, comparisons and the study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+SVG: Any = {"svg.hashsalt": "bilevelax", "svg.fonttype": "path"}  # equal data, equal file; fonts are not everywhere
+
+
+def figure_of(size: tuple[float, float], columns: int = 1, rows: int = 1, dpi: int = 150, **kw: Any) -> tuple[Any, Any]:
+    """A figure of so many inches and its panels, a flat array, row by row."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained", dpi=dpi)
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **kw).ravel()
+
+
+def saved(figure: Any, path: str | Path, **kw: Any) -> Path:
+    """The figure as a file in a folder that may be new; the ending says how (.png, .svg, .pdf)."""
+    from matplotlib import rc_context
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context(SVG):
+        figure.savefig(path, **kw)
+    return path

@@ -1,0 +1,1 @@
+"""Algorithm 2: from the first iterate to the result."""

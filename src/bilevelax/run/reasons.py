@@ -1,0 +1,45 @@
+"""Why `solve` stopped, in a sentence that says what to do."""
+
+from __future__ import annotations
+
+from bilevelax.run.looks import SHARE, Look
+from bilevelax.run.quasi_newton import Curvature
+from bilevelax.run.records.solved import Stage
+
+
+def sentence(reason: str, look: Look, goal: float, stages: list[Stage], budget: float | None) -> str:
+    high, m, sure = look.certificate.norm_high, stages[-1].m, f"{100 * look.certificate.level:g} %"
+    reached = f"{name_of(look)} is at most {high:.3g}, where {goal:.3g} was asked for"
+    if not goal:
+        reached = f"{name_of(look)} is at most {high:.3g} and was never told from zero at x1: give atol"
+    texts = {
+        "certified": f"Certified: {name_of(look)} is at most {high:.3g} with {sure} confidence; {goal:.3g} was asked "
+        "for.",
+        "budget": f"Out of time after {budget or 0:g} s: {reached}. Give more time or a larger tol.",
+        "noise": f"Stalled by noise: {reached}; {m} contexts do not tell more. Give budget_seconds or a larger tol.",
+        "heavy tails": f"Heavy tails: one context of {m} makes up {100 * SHARE:g} % or more of the squared gradients, "
+        "so no interval holds. Clip or transform what the samplers return.",
+        "not smooth": f"Not smooth: no step lowers F any more; {reached}. F has a kink there; smooth f or g.",
+        "rounding": f"Stopped by rounding: {reached}. Use float64: jax.config.update('jax_enable_x64', True).",
+        "unbounded": f"Unbounded: x went a million times its size away while F fell; {reached}. "
+        "Add a penalty on x or a constraint.",
+        "slow": f"Slow: F is too flat along some direction; {reached}. Scale x, add a penalty, or give a larger tol.",
+    }
+    return texts[reason]
+
+
+def name_of(look: Look) -> str:
+    return look.certificate.of.removesuffix("^2")
+
+
+def notes(reason: str, look: Look, known: Curvature, finite: int | None) -> tuple[str, ...]:
+    """What a reader should know besides."""
+    found = []
+    if known.bent and reason != "unbounded":
+        found.append("F is not convex: this is a stationary point, perhaps not the lowest. Try `restarts`.")
+    if finite is None and look.noise == 0:
+        found.append(
+            "F did not vary over the contexts drawn: right where nothing is random, and what a sampler that ignores "
+            "its key looks like."
+        )
+    return tuple(found)

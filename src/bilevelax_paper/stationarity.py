@@ -1,0 +1,240 @@
+"""Totals to reach an eps-stationary point (Theorem 1), and two problems whose grad F is known.
+
+E|grad F(x_hat_T)|^2 for a uniform iterate is the mean over t <= T and over seeds of |grad F(x_t)|^2, known exactly.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from bilevelax.applications import quadratic
+from bilevelax.base.statistics import Interval, bootstrap, exponent
+from bilevelax.core.estimate import Estimator
+from bilevelax.core.problem import Problem, X
+from bilevelax_paper import figures
+from bilevelax_paper.item import Cell, Drawn, Records, Row, Table
+from bilevelax_paper.training import seed_keys, trajectories
+
+CHUNKS = 200
+COUNTS = {"xi": "samples of xi", "eta": "samples of eta", "grad_f": "gradients of f", "grad_g": "gradients of g"}
+SECONDS = "seconds_per_step"
+Maker = Callable[[float], tuple[Estimator, int]]  # eps -> estimator, and how many estimates it averages
+
+
+class Known(NamedTuple):
+    """A problem, its first iterate, and x -> {"square": |grad F(x)|^2}."""
+
+    problem: Problem
+    x1: jax.Array
+    square: Callable[[Any], dict[str, Any]]
+
+
+def square_of(grad_F: Callable[[X], Any]) -> Callable[[X], dict[str, Any]]:
+    """What to watch at every step. Make it once: runs with the same object share a compiled program."""
+    return lambda x: {"square": jnp.sum(grad_F(x) ** 2)}
+
+
+def measure(
+    known: Known, estimator: Estimator, *, eps: float, c: float, horizon: float, seeds: int, together: bool, **more: Any
+) -> list[Row]:
+    """One row per seed of horizon / eps^4 steps of c eps^2: the running mean of |grad F|^2, and calls per step."""
+    every = max(1, round(horizon / eps**4 / CHUNKS))
+    length: Any = {"T": every * CHUNKS, "every": every, "every_step": known.square, "together": together}
+    scales = [c * eps**2] * seeds
+    runs = trajectories(known.problem, estimator, optax.sgd, known.x1, seed_keys(seeds), **length, scales=scales)
+    row = {**more, "eps": eps, "every": every, "seconds": runs.seconds}
+    means = rounded(runs.means["square"][:, 1:])
+    return [{**row, "seed": i, "mean_square": means[i], **runs.per_step(i, COUNTS)} for i in range(seeds)]
+
+
+def rounded(values: Any) -> Any:
+    """Five digits of every number, as lists: what records keep of a curve."""
+    return [float(f"{v:.5g}") if np.ndim(v) == 0 else rounded(v) for v in np.asarray(values)]
+
+
+def cells(
+    known: Known, makers: Mapping[str, Maker], settings: Row, seeds: int, *, together: Sequence[str] = (), **labels: Any
+) -> Iterator[Cell]:
+    """One for each eps and method; the mean of m estimates has m times the step and runs 1/m as long."""
+
+    def work(eps: float, method: str) -> list[Row]:
+        estimator, m = makers[method](eps)
+        size = {"eps": eps, "c": settings["c"] * m, "horizon": settings["horizon"] / m, "seeds": seeds}
+        return measure(known, estimator, **size, together=method in together, **labels, method=method)
+
+    for eps in settings["eps"]:
+        for method in makers:
+            yield Cell(", ".join([*labels.values(), method, f"eps = {eps:g}"]), partial(work, eps, method))
+
+
+def steps_needed(mean_square: np.ndarray, every: int, eps: float) -> float:
+    """The T from which on the mean over seeds (rows) is at most eps^2, interpolated; nan if it is not in the end."""
+    curve = mean_square.mean(0)
+    above = np.flatnonzero(curve > eps**2)
+    i = int(above[-1]) + 1 if len(above) else 0
+    if i == len(curve):
+        return float("nan")
+    if i == 0:
+        return float(every)
+    high, low = np.log(curve[i - 1]), np.log(curve[i])
+    return float(every * (i + (high - 2 * np.log(eps)) / (high - low)))
+
+
+class Totals:
+    """Steps and calls until E|grad F|^2 <= eps^2, against eps or another column; reached within ``held`` of the run."""
+
+    def __init__(self, rows: Sequence[Row], size: str = "eps", held: float = 1.0) -> None:
+        self.sizes = sorted({row[size] for row in rows}, reverse=size == "eps")
+        groups = [[row for row in rows if row[size] == one] for one in self.sizes]
+        self.eps, self.every = ([group[0][name] for group in groups] for name in ("eps", "every"))
+        self.seeds, self.held = len(groups[0]), held
+        self.curves = np.asarray([[row["mean_square"] for row in group] for group in groups]).swapaxes(0, 1)
+        mean_of = lambda name: [float(np.mean([row[name] for row in group])) for group in groups]
+        self.per_step = {name: mean_of(name) for name in (*COUNTS, SECONDS) if name in rows[0]}
+        self.needed = [self._needed(self.curves, i) for i in range(len(self.sizes))]
+        self.there = [i for i, T in enumerate(self.needed) if np.isfinite(T)]
+        self.missed = [size for i, size in enumerate(self.sizes) if i not in self.there]
+        self.steps = functools.cache(self._steps)  # thousands of resamples for each size
+
+    def length(self, i: int) -> int:
+        """Steps of the whole run at size number i."""
+        return self.every[i] * self.curves.shape[2]
+
+    def _needed(self, curves: np.ndarray, i: int) -> float:
+        """Steps at size number i according to these curves, (seeds, sizes, chunks)."""
+        found = steps_needed(curves[:, i], self.every[i], self.eps[i])
+        return found if found <= self.held * self.length(i) else float("nan")
+
+    def _steps(self) -> list[Interval]:
+        """T for each size; a resample that ends above eps would need more steps than were run."""
+        late = lambda i: lambda curves: float(np.nan_to_num(self._needed(curves, i), nan=np.inf))
+        return [bootstrap(late(i), self.curves) for i in range(len(self.sizes))]
+
+    def calls(self, name: str) -> list[Interval]:
+        """Oracle calls of one kind for each size."""
+        return [Interval(*(n * part for part in T)) for n, T in zip(self.per_step[name], self.steps(), strict=True)]
+
+    def exponent(self, name: str | None = None) -> Interval:
+        """p of calls ~ size^p (of steps where no kind is named), over the sizes that the mean of all seeds reached."""
+        if len(self.there) < 2 or name is None:
+            return self._exponent
+        each = self._fitted([self.per_step[name][i] for i in self.there])
+        return Interval(*(part + each for part in self._exponent))  # slopes of logarithms add up
+
+    def _fitted(self, amounts: Sequence[float]) -> float:
+        reached = [self.sizes[i] for i in self.there]
+        return exponent(reached, amounts) if np.all(np.isfinite(amounts)) else float("nan")
+
+    @functools.cached_property
+    def _exponent(self) -> Interval:
+        if len(self.there) < 2:
+            return Interval(*[float("nan")] * 3)
+        return bootstrap(lambda curves: self._fitted([self._needed(curves, i) for i in self.there]), self.curves)
+
+    def neighbours(self) -> list[float]:
+        """p of steps ~ size^p between each size and the next, of those that were reached."""
+        between = lambda *pair: exponent([self.sizes[i] for i in pair], [self.needed[i] for i in pair])
+        return list(itertools.starmap(between, itertools.pairwise(self.there)))
+
+
+def totals(records: Records, methods: Iterable[str], **where: Any) -> dict[str, Totals]:
+    """What each method needed."""
+    return {method: Totals(records.where(method=method, **where)) for method in methods}
+
+
+def draw(panel: Any, found: Mapping[str, Totals], kind: str) -> None:
+    """Calls of one kind against eps, with the slope of the bound eps^-4 from the first point of the first method."""
+    title = f"{COUNTS[kind]} to eps-stationarity"
+    panel.set(**figures.LOG_LOG, xlabel="eps", ylabel=COUNTS[kind], title=title)
+    for method, total in found.items():
+        style = "solid" if method == "RT-MLMC" else "dashed"  # curves may coincide
+        figures.points(panel, total.eps, total.calls(kind), method, linestyle=style)
+    first = next(iter(found.values()))
+    line = [first.calls(kind)[0].value * (eps / first.eps[0]) ** -4 for eps in first.eps]
+    figures.reference(panel, first.eps, line, "slope -4 (bound)", "dotted")
+    figures.ticks(panel, first.eps)
+
+
+def drawn(
+    found: Mapping[str, Totals], kinds: Sequence[str], beside: Callable[[Any], None] = lambda panel: None
+) -> Drawn:
+    """A panel of totals for each kind of calls, one more that ``beside`` draws, and the table of them."""
+    figure, axes = figures.panels(2)
+    for panel, kind in zip(axes, kinds, strict=False):
+        draw(panel, found, kind)
+    beside(axes[1])
+    for panel in axes:
+        figures.legend(panel, loc="best")
+    return Drawn(figure, [table(found)])
+
+
+def table(found: Mapping[str, Totals]) -> Table:
+    """Steps and samples of each method and eps."""
+    rows = []
+    for method, total in found.items():
+        columns = zip(total.steps(), total.calls("xi"), total.calls("eta"), strict=True)
+        rows += [(method, f"{eps:g}", *map(str, cells)) for eps, cells in zip(total.eps, columns, strict=True)]
+    return Table("Totals to eps-stationarity", ("method", "eps", "steps", COUNTS["xi"], COUNTS["eta"]), rows)
+
+
+MU_G, L_G1 = 0.8, 1.8  # 1 times 0.8 and 1.5 times 1.2, the extreme per-sample eigenvalues
+
+
+def theorem_K(eps: float, plus: int = 1) -> int:
+    """K = 2 log2(1/eps) plus a constant: twice the accuracy in eps, two more epochs."""
+    return max(1, round(2 * math.log2(1 / eps)) + plus)
+
+
+def matrices() -> quadratic.Quadratic:
+    """Eigenvalues of E A from 1 to 1.5; contexts and noise mild enough for many eps to be reached in minutes."""
+    found = quadratic.matrices(d_x=3, d_y=5, d_xi=2, mu=1.0, L=1.5, noise=0.3, hessian_noise=0.2)
+    return dataclasses.replace(found, B=0.5 * found.B, C=0.2 * found.C, R=0.2 * found.R)
+
+
+def start(found: quadratic.Quadratic) -> np.ndarray:
+    """x_1, at which |grad F| is about 1.25 on the quadratic."""
+    return found.x_star + np.array([1.0, -1.0, 1.0])
+
+
+def known_quadratic() -> Known:
+    """The exact oracle; grad F is affine."""
+    found = matrices()
+    grad_F = lambda x: jnp.asarray(found.hessian_F, x.dtype) @ (x - jnp.asarray(found.x_star, x.dtype))
+    return Known(quadratic.problem_of(found), jnp.asarray(start(found), float), square_of(grad_F))
+
+
+def known_nonconvex() -> Known:
+    """The same follower; the leader pays sum 2 u_i^2 / (1 + u_i^2) + eta_b'y + |x|^2/20, u = y - q - R xi.
+
+    At y* every u_i is normal, so grad F needs one-dimensional integrals only.
+    """
+    found = matrices()
+    J, G = np.linalg.solve(found.A, found.B), np.linalg.solve(found.A, found.C)
+    spread = np.linalg.norm(G - found.R, axis=1)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    weights = weights / weights.sum()
+
+    def f(x: jax.Array, y: jax.Array, eta: jax.Array, xi: jax.Array) -> jax.Array:
+        q, R = (jnp.asarray(a, y.dtype) for a in (found.q, found.R))
+        square = (y - q - R @ xi) ** 2
+        return jnp.sum(2 * square / (1 + square)) + eta[0] @ y + jnp.sum(x**2) / 20
+
+    def grad_F(x: jax.Array) -> jax.Array:
+        at = lambda a: jnp.asarray(a, x.dtype)
+        u = (at(J) @ x - at(found.q))[:, None] + at(spread)[:, None] * at(nodes)[None]
+        return at(J).T @ ((4 * u / (1 + u**2) ** 2) @ at(weights)) + x / 10
+
+    problem = dataclasses.replace(quadratic.problem_of(found), f=f)
+    return Known(problem, jnp.asarray(start(found), float), square_of(grad_F))
+
+
+PROBLEMS: dict[str, Callable[[], Known]] = {"quadratic": known_quadratic, "nonconvex": known_nonconvex}

@@ -1,0 +1,18 @@
+"""Every public name is called once where nothing of ours is set: fresh process, single precision, no flags."""
+
+import json
+from pathlib import Path
+
+from fresh_process import python
+
+import bilevelax as bx
+
+SCRIPT = Path(__file__).with_name("every_public_name.py")
+
+
+def test_every_public_name_works_for_a_user():
+    done = python("-W", "error", SCRIPT)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert not told["x64"] and not told["failed"], "\n".join(told["failed"].values())
+    assert told["called"] == [name for name in bx.__all__ if name != "__version__"], "give a new public name a call"

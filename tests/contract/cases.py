@@ -1,0 +1,88 @@
+"""What the contract tests run: every estimator on every application, both found by their catalogues."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from exact_gradients import gradient
+from jax import lax, random
+
+import bilevelax as bx
+from bilevelax import applications, estimators
+from bilevelax.base.compiling import program
+
+CONTEXTS, OUTCOMES = 2, 3
+
+
+def pairs():
+    """(estimator, application), all of them."""
+    return [(e, a) for e in estimators.catalogue.names() for a in applications.catalogue.names()]
+
+
+@functools.cache
+def smallest(name, x64):
+    """The application as small as makes sense, in double or single precision."""
+    with jax.enable_x64(x64):
+        return applications.catalogue.smallest(name)
+
+
+@functools.cache
+def finite(name):
+    """(problem, x, grad F): a few drawn contexts whose only outcome is a few draws at once, so that g has no noise."""
+    app = smallest(name, True)
+    key_xi, key_eta, key_x = random.split(random.key(12), 3)
+    xis = jax.vmap(app.problem.context)(random.split(key_xi, CONTEXTS))
+    etas = jax.vmap(lambda key, xi: app.problem.conditionals(key, xi, OUTCOMES))(random.split(key_eta, CONTEXTS), xis)
+    mean = app.problem.averaged(OUTCOMES)
+    problem = bx.from_arrays(
+        mean.f,
+        mean.g,
+        xis,
+        jax.tree.map(lambda a: a[:, None], etas),
+        init_y=app.problem.init_y,
+        mu_g=app.problem.mu_g,
+        L_g1=app.problem.L_g1,
+    )
+    leaves, structure = jax.tree.flatten(app.x1)
+    keys = random.split(key_x, len(leaves))
+    moved = [a + 0.3 * random.normal(key, a.shape, a.dtype) for key, a in zip(keys, leaves, strict=True)]
+    x = jax.tree.unflatten(structure, moved)
+    return problem, x, program()(gradient)(problem, x)
+
+
+# Settings with which the mean of an estimator is the gradient of F where g has no noise: what is left to chance is the
+# context and the level. A new estimator without an entry has its mean taken for granted.
+LONG = bx.sgd(beta0=1e6)  # every step is 1 / (2 L_g1)
+EXACT = {
+    "antithetic_mlmc": lambda L: bx.antithetic_mlmc(2, levels=2, correction_rate=0.5, factor=2),
+    "bsvrb": lambda L: bx.bsvrb(blocks=CONTEXTS),
+    "dl_sgd": lambda L: bx.dl_sgd(6, LONG, bx.dense(1)),
+    "envelope": lambda L: bx.envelope(n=1, steps=64),
+    "imaml": lambda L: bx.imaml(n=1, steps=None, cg_steps=50),
+    "maml": lambda L: bx.maml(64, 1 / L),
+    "rt_mlmc": lambda L: bx.rt_mlmc(6, LONG, bx.dense(1), base_level=3),
+    "saa": lambda L: bx.saa("all"),
+    "single_loop": lambda L: bx.single_loop(table=True, beta=1 / L),
+}
+ONLY = {"envelope": ("wdro_si",)}  # min-max problems: elsewhere the implicit term, which it leaves out, is not zero
+
+
+def exact_pairs():
+    """Those whose mean is the gradient."""
+    return [(e, a) for e, a in pairs() if e in EXACT and a in ONLY.get(e, (a,))]
+
+
+def in_a_row(estimator):
+    """(keys, problem, x, state) -> (state, stacked estimates) of one estimate after another at the same x, compiled."""
+
+    def one(problem, x, state, key):
+        estimate, state = estimator.estimate(key, problem, x, state)
+        return state, estimate
+
+    return program()(lambda keys, problem, x, state: lax.scan(lambda s, k: one(problem, x, s, k), state, keys))
+
+
+def flat(stacked):
+    """Pytrees in rows as a matrix."""
+    leaves = jax.tree.leaves(stacked)
+    return jnp.concatenate([a.reshape(len(a), -1) for a in leaves], axis=1)

@@ -1,0 +1,142 @@
+"""The one program behind constants, references and finite differences: the numbers of separate ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from optax import tree
+
+from bilevelax.diagnostics import host
+from bilevelax.diagnostics.constants import _matrices, constants
+from bilevelax.diagnostics.part_errors import finite_differences
+from bilevelax.diagnostics.reference import reference
+from bilevelax.diagnostics.solved import FIRST_HALF, MOVE, SECOND_HALF, WHOLE, solved, unit
+from bilevelax.exact.curvature import extreme_curvatures, ritz_matrix
+from bilevelax.exact.linear import direct_or_cg
+from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on, tightest
+
+PARTS = (WHOLE, FIRST_HALF, SECOND_HALF)
+SAMPLES, CONTEXTS = 6, 3
+
+
+def separately(key, problem, x, i, part):
+    """One context of `solved`, step by step and without a stack of anything."""
+    xi = problem.context(random.fold_in(key, i))
+    key_eta, key_u = (random.fold_in(random.fold_in(key, i), role) for role in (1, 2))
+    rows = {WHOLE: slice(0, 6), FIRST_HALF: slice(0, 3), SECOND_HALF: slice(3, 6)}[part]
+    etas = jax.tree.map(lambda a: a[rows], problem.conditionals(key_eta, xi, SAMPLES))
+    n = rows.stop - rows.start
+    average = lambda x: of_stack(problem, x, xi, etas, jnp.full(n, 1 / n), n)
+    start = problem.start(x, xi)
+    response = respond_on(average(x), start, newton_solver(tol=tightest(start)), direct_or_cg())
+    y = response.solution.y
+    u_x, u_y = (unit(k, like) for k, like in zip(random.split(key_u), (x, y), strict=True))
+    move = lambda a, u: tree.add_scale(a, MOVE * (1 + tree.norm(a)), u)
+    square = lambda a: float(tree.norm(a, squared=True))
+
+    def size(grad_x, grad_y):
+        r, _ = direct_or_cg()(average(x).hess_g(y), grad_y)
+        cross = lambda r: square(average(x).cross_g(y, r))
+        return square(grad_x) + max(cross(r), square(r) * cross(u_y))
+
+    terms = size(*average(x).grad_f(y)), size(*average(move(x, u_x)).grad_f(move(y, u_y)))
+    return xi, y, average(x).f(y), response.grad, *terms
+
+
+@pytest.fixture(scope="module")
+def both(softmax):
+    problem, x = softmax
+    key = random.key(3)
+    together = solved(key, problem, x, CONTEXTS, SAMPLES, PARTS)
+    apart = [separately(key, problem, x, i, part) for part in PARTS for i in range(CONTEXTS)]
+    return together, jax.tree.map(lambda *a: np.stack(a), *apart)
+
+
+@pytest.mark.parametrize("field", range(6))
+def test_one_program_gives_the_numbers_of_separate_ones(both, field):
+    together, apart = both
+    assert len(jax.tree.leaves(together)[0]) == len(PARTS) * CONTEXTS
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-11), together[field], apart[field])
+    assert together.left.max() < 1e-12
+
+
+def test_answers_alone_are_those_of_the_whole_program(both, softmax):
+    problem, x = softmax
+    only = solved(random.key(3), problem, x, CONTEXTS, SAMPLES, PARTS, answers_only=True)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), only.y, both[0].y)
+    assert only.grad is None and only.cost is None
+
+
+def test_a_reference_is_made_of_its_parts(both, softmax):
+    """2 whole - the mean of the halves, and half their difference as a draw of the error."""
+    problem, x = softmax
+    whole, first, second = np.split(host.flat_rows(both[1][3]), 3)
+    found = reference(random.key(3), problem, x, CONTEXTS, SAMPLES)
+    np.testing.assert_allclose(found.grads, 2 * whole - (first + second) / 2, rtol=1e-6, atol=1e-11)
+    np.testing.assert_allclose(found.noise, (first - second) / 2, rtol=1e-6, atol=1e-11)
+
+
+def test_finite_differences_see_a_wrong_gradient(softmax):
+    """Of the contexts of a reference: right to rounding, and not so with another f in the cost alone."""
+    problem, x = softmax
+    error, tol, *_ = finite_differences(random.key(3), problem, x, CONTEXTS, SAMPLES)
+    assert error < 1e-7 < tol
+
+    @jax.custom_jvp
+    def wrong(z):
+        return z
+
+    wrong.defjvp(lambda primals, tangents: (primals[0], 1.1 * tangents[0]))
+    bent = problem.replace(f=lambda x, y, eta, xi: wrong(problem.f(x, y, eta, xi)))
+    assert finite_differences(random.key(3), bent, x, CONTEXTS, SAMPLES)[0] > 1e-3
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 9, 20])
+def test_groups_of_lanes_are_all_lanes(n):
+    """One shape for any number of them, in their order, with nothing added."""
+    shapes = set()
+
+    def program(lanes):
+        shapes.add(lanes.shape)
+        return 2 * jnp.asarray(lanes), random.split(random.key(0), len(lanes))
+
+    doubled, keys = host.in_groups(program, np.arange(n), n)
+    np.testing.assert_array_equal(doubled, 2 * np.arange(n))
+    assert shapes == {(min(n, host.AT_ONCE),)} and keys.shape == (n,)
+
+
+def test_vectors_and_trees_are_each_other(softmax):
+    _, x = softmax
+    back = host.unflat(host.flat(x), x)
+    jax.tree.map(np.testing.assert_array_equal, back, x)
+    assert [a.dtype for a in jax.tree.leaves(back)] == [a.dtype for a in jax.tree.leaves(x)]
+
+
+@pytest.mark.parametrize("steps", [15, 6])
+def test_matrices_for_the_host_have_the_eigenvalues_found_inside(softmax, key, steps):
+    """d_y = 15: the Hessian itself, and the Lanczos matrix of fewer steps."""
+    problem, x = softmax
+    xi = problem.context(key)
+    y = problem.start(x, xi)
+    hessian = problem.linear_hess_g(x, y, problem.conditional(key, xi), xi)
+    inside = extreme_curvatures(hessian, y, key, steps)
+    on_host = np.linalg.eigvalsh(ritz_matrix(hessian, y, key, steps))
+    np.testing.assert_allclose(on_host[[0, -1]], inside, rtol=1e-6)
+    assert on_host.shape == (steps,)
+
+
+def test_constants_look_at_the_solution(softmax, key):
+    """The middle of the three points is y*: its mean Hessian is that of the samples there."""
+    problem, x = softmax
+    found = solved(key, problem, x, 1, SAMPLES)
+    mean, single = _matrices(key, problem, x, (np.zeros(1, np.int32), found.y), False, SAMPLES)
+    xi = jax.tree.map(lambda a: a[0], found.xi)
+    etas = problem.conditionals(random.fold_in(random.fold_in(key, 0), 1), xi, SAMPLES)
+    average = of_stack(problem, x, xi, etas, jnp.full(SAMPLES, 1 / SAMPLES), SAMPLES)
+    y = jax.tree.map(lambda a: jnp.asarray(a[0]), found.y)
+    np.testing.assert_allclose(mean[0, 1, 0], ritz_matrix(average.hess_g(y), y, key, 32), rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(np.mean(single[0, 1], 0), mean[0, 1, 0], rtol=1e-8, atol=1e-11)
+    measured = constants(problem, x, key=key, contexts=1, samples=SAMPLES)
+    every = np.linalg.eigvalsh(np.asarray(mean)[0, :, 0])
+    assert measured.mu_g == pytest.approx(every.min(), rel=1e-9)

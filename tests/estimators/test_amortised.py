@@ -1,0 +1,96 @@
+"""Networks for answers and adjoints, trained along on joint draws."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax, random
+
+import bilevelax as bx
+
+
+class Affine(eqx.Module):
+    """What the answers of the problem below are: the network can be right."""
+
+    w: jax.Array
+    b: jax.Array
+
+    def __call__(self, z):
+        return self.w @ z + self.b
+
+
+def affine():
+    return Affine(jnp.zeros((1, 1)), jnp.zeros(1))
+
+
+X0 = jnp.array([0.8, 0.3])
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """y* = x_0 E[eta | xi], affine in xi; f pulls it to x_1 xi."""
+    rng = np.random.default_rng(0)
+    xi = rng.uniform(-1, 1, (200, 1))
+    return bx.from_joint(
+        f=lambda x, y, eta, xi: jnp.sum((y - x[1] * xi) ** 2),
+        g=lambda x, y, eta, xi: jnp.sum((y - x[0] * eta) ** 2) / 2,
+        rows=(xi, 2 * xi - 1 + 0.2 * rng.normal(size=(200, 1))),
+        init_y=lambda x, xi: jnp.zeros(1),
+    )
+
+
+def gradients(problem, estimator, n):
+    """n estimates in a row at one x."""
+
+    def one(state, key):
+        estimate, state = estimator.estimate(key, problem, X0, state)
+        return state, estimate.grad
+
+    keys = random.split(random.key(1), n)
+    return np.asarray(jax.jit(lambda: lax.scan(one, estimator.init(problem, X0), keys)[1])())
+
+
+def test_its_mean_is_the_gradient_of_the_reduced_problem(pairs):
+    """With affine networks it minimises over the same answers as `reduced` with an affine basis."""
+    wanted = np.asarray(bx.saa("all").estimate(random.key(0), bx.reduced(pairs, bx.chebyshev(1)), X0, ())[0].grad)
+    estimator = bx.amortised(affine(), affine(), m=64, steps=2, rate=0.01, warm_up=600)
+    found = gradients(pairs, estimator, 400)
+    error = found.std(axis=0) / 20
+    assert (5 * error < 0.15 * np.linalg.norm(wanted)).all(), "no power"
+    # the weights still move: what they move by in 400 estimates is about a tenth of a standard error of one
+    np.testing.assert_allclose(found.mean(axis=0), wanted, atol=float(5 * error.max() + 0.02))
+
+
+def test_without_training_it_is_wrong(pairs):
+    wanted = np.asarray(bx.saa("all").estimate(random.key(0), bx.reduced(pairs, bx.chebyshev(1)), X0, ())[0].grad)
+    untrained = gradients(pairs, bx.amortised(affine(), affine(), steps=0, warm_up=0), 50).mean(axis=0)
+    assert np.linalg.norm(untrained - wanted) > 0.5 * np.linalg.norm(wanted)
+
+
+def test_it_minimises_a_problem_of_pairs(pairs, key):
+    run = bx.minimize(
+        pairs, bx.amortised(affine(), affine(), rate=0.02), optax.sgd(0.05), X0, key=key, T=300, every=300
+    )
+    reduced = bx.reduced(pairs, bx.chebyshev(1))
+    F = lambda x: float(bx.evaluate(reduced, x, key=key, n=2).mean)
+    assert F(run.x) < 0.2 * F(X0)
+
+
+def test_contexts_it_cannot_see_are_refused(key):
+    problem = bx.Problem(
+        f=lambda x, y, eta, xi: y**2,
+        g=lambda x, y, eta, xi: (y - x) ** 2,
+        sample_context=lambda key, data: random.randint(key, (), 0, 10),
+        sample_conditional=lambda key, xi, data: (),
+        init_y=lambda x, xi: jnp.zeros(()),
+    )
+    with pytest.raises(ValueError, match="amortised needs contexts with floating-point coordinates"):
+        bx.amortised().init(problem, jnp.ones(()))
+
+
+@pytest.mark.parametrize("wrong", [{"m": 0}, {"steps": -1}, {"rate": 0.0}, {"width": 0}])
+def test_bad_settings_get_a_sentence(wrong):
+    with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` of amortised must be"):
+        bx.amortised(**wrong)

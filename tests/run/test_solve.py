@@ -1,0 +1,224 @@
+"""`solve`: answers that are certified to be there, and reasons where they are not."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import bilevelax as bx
+from bilevelax.applications import quadratic as quadratic_application
+
+
+def follower(f, draw, d=2, **more):
+    """A leader whose follower answers y = x."""
+    return bx.Problem(
+        f=lambda x, y, eta, xi: f(y, eta),
+        g=lambda x, y, eta, xi: jnp.sum((y - x) ** 2) / 2,
+        sample_context=lambda key, data: draw(key),
+        sample_conditional=lambda key, xi, data: xi,
+        init_y=lambda x, xi: jnp.zeros(d),
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def easy():
+    """A quadratic with little noise against its gradient at x1."""
+    return quadratic_application.matrices(d_x=3, d_y=4, d_xi=1, noise=0.05, hessian_noise=0.3)
+
+
+def test_certified_answers_are_there(easy, key):
+    problem = quadratic_application.problem_of(easy)
+    x1 = jnp.full(3, 20.0)
+    result = bx.solve(problem, x1, key=key, progress=False)
+    true = np.linalg.norm(easy.grad_F(np.asarray(result.x)))
+    first = np.linalg.norm(easy.grad_F(np.asarray(x1)))
+    assert result.certified and true <= result.goal
+    assert result.certificate.low <= true**2 <= result.certificate.high <= result.goal**2
+    np.testing.assert_allclose(result.goal, 0.01 * first, rtol=0.1)
+    assert [stage.m for stage in result.stages] == sorted(stage.m for stage in result.stages)
+    assert result.cost.xi >= sum(stage.m for stage in result.stages)
+
+
+def test_equal_keys_give_equal_answers(easy, key):
+    problem, x1 = quadratic_application.problem_of(easy), jnp.full(3, 20.0)
+    a, b = (bx.solve(problem, x1, tol=0.1, key=key, progress=False) for _ in range(2))
+    assert (a.x == b.x).all() and a.certificate == b.certificate
+
+
+def test_stored_contexts_and_outcomes_leave_nothing_to_chance(logistic, key):
+    problem, x = logistic, jnp.ones(4)
+    result = bx.solve(problem, x, tol=1e-6, key=key, progress=False)
+    other = bx.solve(problem, x, tol=1e-6, key=random.key(5), progress=False)
+    assert result.certified and [stage.kind for stage in result.stages] == ["exact"] * len(result.stages)
+    assert result.certificate.low == result.certificate.high <= result.goal**2
+    jax.tree.map(np.testing.assert_array_equal, result.x, other.x)
+    exact = bx.certify(problem, result.x, key=key, n=32 * problem.n_contexts)
+    np.testing.assert_allclose(exact.estimate**0.5, result.certificate.estimate**0.5, atol=1e-9)
+
+
+def test_a_constraint_is_kept_and_its_measure_certified(easy, key):
+    problem, x1 = quadratic_application.problem_of(easy), jnp.full(3, 20.0)
+    box = lambda x: jnp.clip(x, 0.5, 30.0)
+    result = bx.solve(problem, x1, key=key, tol=0.02, constraint=box, progress=False)
+    x = np.asarray(result.x)
+    measure = np.linalg.norm(x - np.clip(x - easy.grad_F(x), 0.5, 30.0))
+    assert result.certified and measure <= result.goal and (x >= 0.5).all()
+    assert np.linalg.norm(easy.grad_F(x)) > result.goal  # negative control: the bound is active
+    assert result.certificate.of == "|x - P(x - grad F)|^2"
+
+
+def bowl(y, eta):
+    return jnp.sum((y - eta) ** 2) / 2
+
+
+def normal(key):
+    return random.normal(key, (2,))
+
+
+FAILURES = {
+    "heavy tails": (follower(bowl, lambda key: random.t(key, 1.2, (2,))), "Heavy tails: one context of "),
+    "unbounded": (follower(lambda y, eta: jnp.sum(y * (1 + eta)), normal), "Unbounded: x went a million times"),
+    "not smooth": (
+        follower(lambda y, eta: jnp.sum(jnp.abs(y - 0.1)) + y @ eta / 2, normal),
+        "Not smooth: no step lowers F any more; |grad F| is at most",
+    ),
+    "noise": (follower(bowl, lambda key: 1e3 * normal(key)), "Stalled by noise: |grad F| is at most"),
+}
+
+
+@pytest.mark.parametrize("reason", FAILURES)
+def test_failures_are_told(reason, key, monkeypatch):
+    monkeypatch.setattr("bilevelax.run.solving.MOST_CONTEXTS", 2**14)
+    problem, words = FAILURES[reason]
+    result = bx.solve(problem, jnp.asarray([2.0, 1.0]), key=key, progress=False)
+    assert result.reason == reason and not result.certified and result.why.startswith(words)
+    assert "was asked for" in result.why or "give atol" in result.why or reason == "heavy tails"
+
+
+def test_what_is_not_a_number_stops_a_solve(key):
+    problem = follower(bowl, lambda key: jnp.log(normal(key)))
+    with pytest.raises(bx.RunStopped, match="F and its gradient must be finite at x"):
+        bx.solve(problem, jnp.ones(2), key=key, progress=False)
+
+
+def test_a_sampler_that_ignores_its_key_is_told(key):
+    result = bx.solve(follower(bowl, lambda key: jnp.ones(2)), jnp.zeros(2), key=key, progress=False)
+    assert result.certified and "a sampler that ignores its key" in result.notes[0]
+    moving = bx.solve(follower(bowl, normal), jnp.full(2, 9.0), key=key, tol=0.1, progress=False)
+    assert moving.certified and not moving.notes  # negative control
+
+
+def test_out_of_time(key):
+    result = bx.solve(follower(bowl, lambda key: 30 * normal(key)), jnp.ones(2), key=key, budget_seconds=1.0, tol=1e-4)
+    assert result.reason == "budget" and "Out of time after 1 s" in result.why
+
+
+def test_restarts_find_the_lower_of_two_valleys(key):
+    valleys = follower(lambda y, eta: jnp.sum(y**4 / 4 - y**2 / 2 + 0.1 * y) + 0 * eta[0], normal)
+    x1 = jnp.full(2, 0.4)
+    once = bx.solve(valleys, x1, key=key, progress=False)
+    more = bx.solve(valleys, x1, key=key, restarts=6, progress=False)
+    assert once.certified and more.certified and more.F.mean < once.F.mean - 0.1
+    assert any("not convex" in note for note in once.notes)
+    assert more.certificate.level == pytest.approx(1 - 0.05 / 7)
+
+
+def test_a_solve_goes_on_where_it_was_stopped(easy, key, tmp_path):
+    problem, x1 = quadratic_application.problem_of(easy), jnp.full(3, 20.0)
+    whole = bx.solve(problem, x1, key=key, tol=0.003, progress=False)
+    folder = bx.Checkpoint(tmp_path / "run", every=1)
+    rows = []
+
+    def stop(row, x):
+        rows.append(row)
+        if row["stage"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bx.solve(problem, x1, key=key, tol=0.003, checkpoint=folder, callbacks=[stop], progress=False)
+    resumed = bx.solve(problem, x1, key=key, tol=0.003, checkpoint=folder, progress=False)
+    assert (resumed.x == whole.x).all() and resumed.certificate == whole.certificate
+    assert [stage[:5] for stage in resumed.stages] == [stage[:5] for stage in whole.stages]
+    again = bx.solve(problem, x1, key=key, tol=0.003, checkpoint=folder, progress=False)
+    assert (again.x == whole.x).all() and again.cost == resumed.cost  # nothing was computed
+    with pytest.raises(ValueError, match="holds another run: the `key` changed"):
+        bx.solve(problem, x1, key=random.key(9), tol=0.003, checkpoint=folder, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"tol": 0}, "`tol` of solve must be a positive number. Got 0."),
+        ({"level": 1.0}, "`level` of solve must lie between 0 and 1. Got 1.0."),
+        ({"restarts": -1}, "`restarts` of solve must be an integer >= 0. Got -1."),
+    ],
+)
+def test_bad_arguments(bad, words, key):
+    with pytest.raises(ValueError, match=words):
+        bx.solve(follower(bowl, normal), jnp.ones(2), key=key, **bad)
+
+
+def test_ctrl_c_saves_the_last_whole_stage(easy, key, tmp_path):
+    problem, x1 = quadratic_application.problem_of(easy), jnp.full(3, 20.0)
+    folder = bx.Checkpoint(tmp_path / "run")
+    call = lambda **more: bx.solve(problem, x1, key=key, tol=0.003, checkpoint=folder, progress=False, **more)
+
+    def press(row, x):
+        if row["stage"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match=r"Stopped at t = 1, saved in .* the same call goes on from there"):
+        call(callbacks=[press])
+    whole = bx.solve(problem, x1, key=key, tol=0.003, progress=False)
+    assert (call().x == whole.x).all()
+
+
+def special_cases():
+    draw = lambda key, data: random.normal(key, (2,))
+    drawn = lambda key, xi, data: xi + random.normal(key, (2,))
+    start = lambda x: jnp.zeros(2)
+    away = lambda x, y: jnp.sum((y - 1) ** 2) + jnp.sum(x**2)
+    lower = lambda x, y, eta: jnp.sum((y - x - eta) ** 2)
+    yield bx.stochastic(lambda x, xi: jnp.sum((x - 0.5 - xi) ** 2), draw)
+    yield bx.stochastic_bilevel(lambda x, y, xi: away(x, y) + xi @ x, lower, draw, draw, start)
+    yield bx.conditional_stochastic(lambda x, y, xi: away(x, y), lambda x, eta, xi: x + eta - xi, draw, drawn)
+
+
+@pytest.mark.parametrize("problem", list(special_cases()), ids=("stochastic", "SBO", "CSO"))
+def test_special_cases_have_their_known_answer(problem, key):
+    """x = 1/2 for all; grad F is 2 (x - 1/2), or twice that where a follower answers x on average."""
+    result = bx.solve(problem, jnp.full(2, 8.0), key=key, tol=0.05, progress=False)
+    assert result.certified
+    np.testing.assert_allclose(result.x, 0.5, atol=result.goal / 2)
+
+
+MESH = """
+import jax, jax.numpy as jnp, numpy as np
+from jax import random
+import bilevelax as bx
+from bilevelax.applications import quadratic
+made = quadratic.matrices(d_x=3, d_y=4, d_xi=1, noise=0.05)
+mesh = jax.make_mesh((2,), ("contexts",))
+call = lambda mesh: bx.solve(
+    quadratic.problem_of(made), jnp.full(3, 20.0), key=random.key(0), tol=0.02, mesh=mesh, progress=False
+)
+one, two = call(None), call(mesh)
+assert two.certified and [s.m for s in one.stages] == [s.m for s in two.stages]
+np.testing.assert_allclose(one.x, two.x, rtol=1e-3, atol=1e-3)
+print("[1]")
+"""
+
+
+def test_a_mesh_gives_the_answer_of_one_device():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"}
+    done = subprocess.run(
+        [sys.executable, "-c", MESH], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

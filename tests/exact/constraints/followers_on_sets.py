@@ -29,6 +29,9 @@ SETS = {
     "affine that moves": lambda: bx.affine(lambda xi: TWO * (1 + xi[0] ** 2), lambda x, xi: x[:2]),
     "polyhedron": lambda: bx.polyhedron(A, np.full(7, 0.3)),
     "polyhedron that moves": lambda: bx.polyhedron(A, lambda x, xi: 0.3 + 0.1 * wave(x, 7), equalities=1),
+    "polyhedron that turns": lambda: bx.polyhedron(
+        lambda x, xi: A * (1 + 0.3 * jnp.outer(wave(x, 7), wave(x[1:], D))), lambda x, xi: 0.3 + 0.1 * wave(x, 7), 1
+    ),
 }
 
 

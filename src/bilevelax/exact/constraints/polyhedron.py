@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bilevelax.base.errors import require_integer
+from bilevelax.base.errors import require_integer, takes
 from bilevelax.core.problem import X, Xi, Y, static
 from bilevelax.exact.constraints.constraint import Constraint, Look, registered
 from bilevelax.exact.constraints.interior import Rows, interior_point, softness
@@ -157,7 +157,8 @@ class Polyhedron(Constraint):
         return face.projector @ r
 
     def displaced(self, face: Facet, at: Rows, y: jax.Array, r: jax.Array, rest: jax.Array, t: Any) -> jax.Array:
-        return coefficients(face, rest) @ at.b
+        turned = face.multiplier @ (at.A @ r) / t  # zero itself, but not its derivative where A moves
+        return -turned - coefficients(face, rest) @ (at.A @ y - at.b)
 
     def look(self, face: Facet, at: Rows, y: jax.Array, force: jax.Array) -> Look:
         active = jnp.sum(face.active)
@@ -179,9 +180,10 @@ class Polyhedron(Constraint):
 def polyhedron(A: Any, b: Any, equalities: int = 0) -> Polyhedron:
     """A y <= b, row by row; the first ``equalities`` rows hold with equality.
 
-    A is a matrix or a function of xi; b a vector or a function of (x, xi).
+    A is a matrix or a function of xi or of (x, xi), such as prices in a budget; b a vector or a function of (x, xi).
     """
-    matrix, right = value("A", "polyhedron", A, ("xi",)), value("b", "polyhedron", b)
+    of = ("xi",) if not callable(A) or takes(A, 1) else ("x", "xi")
+    matrix, right = value("A", "polyhedron", A, of), value("b", "polyhedron", b)
     require_integer("equalities", "polyhedron", equalities, 0)
     if matrix.function is None:
         if np.ndim(matrix.array) != 2 or 0 in np.shape(matrix.array):

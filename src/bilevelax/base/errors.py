@@ -72,15 +72,6 @@ def require_signature(name: str, owner: str, function: Callable[..., Any], wante
         pass
 
 
-def takes(function: Callable[..., Any], n: int) -> bool:
-    """Whether a function can be called with n arguments."""
-    try:
-        inspect.signature(function).bind(*range(n))
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def require_key(owner: str, key: Any) -> None:
     """A typed key, or the raw uint32 pair of older code; never a plain integer."""
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0

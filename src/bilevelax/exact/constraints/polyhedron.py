@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bilevelax.base.errors import require_integer, takes
+from bilevelax.base.errors import require_integer
 from bilevelax.core.problem import X, Xi, Y, static
 from bilevelax.exact.constraints.constraint import Constraint, Look, registered
 from bilevelax.exact.constraints.interior import Rows, interior_point, softness
 from bilevelax.exact.constraints.sets import matrix_at
-from bilevelax.exact.constraints.values import Value, value
+from bilevelax.exact.constraints.values import Value, takes, value
 from bilevelax.exact.elimination import apply, factor
 
 ROUNDS = 10  # of correcting the active rows

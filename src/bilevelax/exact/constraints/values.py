@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,15 @@ def value(name: str, owner: str, given: Any, of: tuple[str, ...] = ("x", "xi")) 
 
     leaves = isinstance(given, (list, tuple)) and all(isinstance(a, (int, float)) for a in given)
     return Value(convert(given) if leaves else jax.tree.map(convert, given), None, of)
+
+
+def takes(function: Callable[..., Any], n: int) -> bool:
+    """Whether a function can be called with n arguments."""
+    try:
+        inspect.signature(function).bind(*range(n))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def spread(name: str, owner: str, bound: PyTree, like: PyTree) -> jax.Array:

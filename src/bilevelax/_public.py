@@ -47,11 +47,11 @@ from bilevelax.exact.constraints.sets import nonnegative as nonnegative
 from bilevelax.exact.constraints.sets import simplex as simplex
 from bilevelax.exact.curvature import Curvature as Curvature
 from bilevelax.exact.curvature import curvature as curvature
+from bilevelax.exact.evaluate import Evaluation as Evaluation
+from bilevelax.exact.evaluate import evaluate as evaluate
 from bilevelax.exact.inverse import conjugate_gradient as conjugate_gradient
 from bilevelax.exact.inverse import dense as dense
 from bilevelax.exact.inverse import summed_neumann as summed_neumann
-from bilevelax.exact.respond import Evaluation as Evaluation
-from bilevelax.exact.respond import evaluate as evaluate
 from bilevelax.exact.respond import respond as respond
 from bilevelax.exact.sample_average import newton_solver as newton_solver
 from bilevelax.exact.warm_start import (

@@ -42,8 +42,42 @@ def test_certify_uses_all_outcomes_where_they_are_known(key):
         outcomes=jnp.array([[[0.5], [1.5]], [[0.0], [2.0]]]),
         init_y=lambda x, xi: jnp.zeros(1),
     )
-    found = bx.certify(problem, jnp.array([1.0]), key=key, n=32)  # y* = x + 1 in both contexts: no noise at all
-    assert found.estimate == pytest.approx(4.0) and found.low == pytest.approx(4.0) == found.high
+    found = bx.certify(problem, jnp.array([1.0]), key=key, n=32)  # y* = x + 1 in both contexts
+    assert found.estimate == pytest.approx(4.0) and found.low == found.estimate == found.high and found.n == 2
+    assert str(found) == "|grad F|^2 = 4, exact: from 2 gradients without noise."
+
+
+def test_stored_contexts_and_outcomes_leave_no_interval(logistic, key):
+    x = jnp.ones(4)
+    found = bx.certify(logistic, x, key=key)
+    assert found == bx.certify(logistic, x, key=random.key(5)) and found.low == found.high and found.n == 3
+    move = 1e-6 * jnp.eye(4)
+    F = lambda x: bx.evaluate(logistic, x, key=key).mean
+    slopes = [(F(x + e) - F(x - e)) / 2e-6 for e in move]
+    np.testing.assert_allclose(found.estimate, np.sum(np.square(slopes)), rtol=1e-6)
+
+
+def test_a_constraint_on_x_is_certified_by_the_projected_gradient(logistic, quadratic, matrices, x, key):
+    low = jnp.asarray([1.0, 1.0, 1.0, 0.5])
+    inside = lambda x: jnp.maximum(x, low)
+    at = low + jnp.asarray([0.0, 0.01, 0.0, 0.0])
+    slope = np.asarray([bx.saa("all").estimate(key, fixed, at, ())[0].grad for fixed in each_context(logistic)]).mean(0)
+    found = bx.certify(logistic, at, key=key, constraint=inside)
+    assert found.of == "|x - P(x - grad F)|^2" and found.low == found.high
+    np.testing.assert_allclose(found.estimate, np.sum((at - inside(at - slope)) ** 2), rtol=1e-6)
+    assert found.estimate < 0.9 * np.sum(slope**2), "the constraint does nothing here"
+    # where gradients are noisy: an interval around the exact measure
+    grad, x = matrices.grad_F(np.asarray(x)), np.asarray(x)
+    low = jnp.asarray(np.where(grad == grad.max(), x, -np.inf))
+    box = lambda x: jnp.maximum(x, low)
+    noisy = bx.certify(quadratic, jnp.asarray(x), key=key, n=512, estimator=linear_estimator(matrices), constraint=box)
+    exact = float(np.sum((x - np.asarray(box(jnp.asarray(x - grad)))) ** 2))
+    assert noisy.low <= exact <= noisy.high and noisy.of == "|x - P(x - E v)|^2"
+    assert noisy.high < np.sum(grad**2), "no power"
+
+
+def each_context(problem):
+    return [problem.replace(sample_context=lambda key, data, i=i: problem.context_at(i, data)) for i in range(3)]
 
 
 def test_certified_stops_a_run(quadratic, matrices, x, key):

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bilevelax.exact.respond import evaluate, respond
+from bilevelax.exact.evaluate import evaluate
+from bilevelax.exact.respond import respond
 
 
 def test_respond_and_evaluate_against_closed_forms(matrices, quadratic, x, key):

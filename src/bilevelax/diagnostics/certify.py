@@ -13,24 +13,30 @@ from bilevelax.base.errors import require_integer, require_key, require_positive
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Key, Problem, X
-from bilevelax.diagnostics.estimates import BATCHES, batch_means, batched, unbiased
-from bilevelax.diagnostics.host import flat_rows
-from bilevelax.diagnostics.intervals import squared_norm
+from bilevelax.diagnostics.estimates import BATCHES, WITHOUT_END, batch_means, batched
+from bilevelax.diagnostics.host import flat, flat_rows, unflat
+from bilevelax.diagnostics.intervals import projected_norm, squared_norm
 from bilevelax.diagnostics.reference import all_outcomes
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 StopWhen = Callable[[Problem, X, Key], tuple[bool, dict[str, float]]]
+Constraint = Callable[[X], X]
+
+
+OF_GRADIENT, OF_PROJECTED = "|grad F|^2", "|x - P(x - grad F)|^2"
+ESTIMATES = 1024  # by default
+STORED = 16_384  # contexts with stored outcomes that are all looked at by default
 
 
 class Certificate(NamedTuple):
-    """An unbiased estimate of a squared gradient norm and its confidence interval."""
+    """An unbiased estimate of a squared gradient norm and its confidence interval; no interval where it is exact."""
 
     estimate: float  # may be negative: it is unbiased
     low: float
     high: float
     level: float
     n: int  # estimates used
-    of: str  # "|grad F|^2", or "|E v|^2" where the estimator may be biased
+    of: str  # "|grad F|^2"; with a constraint on x "|x - P(x - grad F)|^2"; "|E v|^2" where v may be biased
 
     @property
     def norm_high(self) -> float:
@@ -38,7 +44,9 @@ class Certificate(NamedTuple):
         return float(np.sqrt(self.high))
 
     def __str__(self) -> str:
-        note = "" if self.of == "|grad F|^2" else ", v being the estimator given: its bias is not in this interval"
+        if self.low == self.estimate == self.high:
+            return f"{self.of} = {self.estimate:.3g}, exact: from {self.n} gradients without noise."
+        note = ", v being the estimator given: its bias is not in this interval" if "E v" in self.of else ""
         return (
             f"{self.of} = {self.estimate:.3g}, {100 * self.level:g} % interval [{self.low:.3g}, {self.high:.3g}] "
             f"from {self.n} estimates{note}."
@@ -46,68 +54,111 @@ class Certificate(NamedTuple):
 
 
 def certify(
-    problem: Problem, x: X, *, key: Key, n: int = 1024, estimator: Estimator | None = None, level: float = 0.95
+    problem: Problem,
+    x: X,
+    *,
+    key: Key,
+    n: int | None = None,
+    estimator: Estimator | None = None,
+    level: float = 0.95,
+    constraint: Constraint | None = None,
 ) -> Certificate:
-    """An unbiased estimate of ``|grad F(x)|^2`` with a confidence interval that holds at stationary points too.
+    """``|grad F(x)|^2``: exact where all contexts and outcomes are stored, else with an interval.
 
-    Inner products of independent gradients have mean ``|grad F|^2`` whatever their noise. The n estimates
-    are averaged in 32 batches, over each of which finitely many contexts are spread evenly; where all
-    outcomes are stored too, 32 ``n_contexts`` estimates leave nothing to chance. The interval's upper end
+    Elsewhere inner products of independent gradients are taken, which have mean ``|grad F|^2`` whatever their noise:
+    an unbiased estimate whose interval holds at stationary points too. The n estimates are averaged in 32 batches,
+    over each of which finitely many contexts are spread evenly. The interval's upper end
     allows for a gradient along the noise's main direction: it is cautious (up to about twice the
     jackknife's in the norm) where ``|grad F|`` is about the noise of the mean of all n, and the usual one
     where it is large against it.
 
     Args:
-        n: estimates in all, rounded up to a multiple of 32.
+        n: estimates in all, rounded up to a multiple of 32; by default 1024. Of stored contexts and outcomes each is
+            taken once and nothing is left to chance where n is None (up to 16,384 contexts) or not below their number.
         estimator: by default one without bias; with another the certificate is of ``|E v|^2``.
         level: of the interval, two-sided.
+        constraint: ``x -> x``, the projection on the convex set that x is chosen from, as in `solve` and `projected`.
+            The certificate is then of ``|x - P(x - grad F)|^2``, zero where F cannot be lowered inside the set.
     """
     require_key("certify", key)
-    require_integer("n", "certify", n, BATCHES)
-    require_share("level", "certify", level)
+    require_looks("certify", n, level)
     x = as_arrays("x", "certify", x)
     check_shapes(problem, x)
-    return certifier(n, estimator, level)(problem, x, key)
+    return certifier(n, estimator, level, constraint)(problem, x, key)
 
 
-def _certify(problem: Problem, x: X, key: Key, whole: Estimator, each: int, level: float, exact: bool) -> Certificate:
-    rows = flat_rows(batch_means(key, problem, x, estimator=whole, batches=BATCHES))
+def require_looks(owner: str, n: int | None, level: float) -> None:
+    if n is not None:
+        require_integer("n", owner, n, BATCHES)
+    require_share("level", owner, level)
+
+
+class Rows(NamedTuple):
+    """How the rows of a certificate are made: so many means of ``each`` estimates."""
+
+    mean: Estimator
+    each: int
+    batches: int
+
+
+@functools.lru_cache(maxsize=16)
+def rows_of(n: int | None, estimator: Estimator | None, stored: bool, M: int | None) -> Rows:
+    """One row of all there is where it is stored; else `BATCHES` independent means. Made, so compiled, once."""
+    contexts = "independent" if M is None or estimator else "spread"
+    each = -(-(n or ESTIMATES) // BATCHES)
+    if estimator is not None or not stored:
+        return Rows(batched(estimator or WITHOUT_END, each, contexts), each, BATCHES)
+    # one context after another: none is lost among many rows
+    whole = M is not None and (n or STORED) >= M
+    each = M if whole and M else each
+    return Rows(minibatch(all_outcomes(), each, "loop", contexts), each, 1 if whole else BATCHES)
+
+
+def gradients(problem: Problem, x: X, key: Key, made: Rows, given: bool) -> np.ndarray:
+    """The rows, or a sentence where some are not finite."""
+    rows = flat_rows(batch_means(key, problem, x, estimator=made.mean, batches=made.batches))
     broken = int(np.sum(~np.isfinite(rows).all(1)))
     if broken:
         few = "Usual cause: g has no minimum on 8 samples; give `estimator`, e.g. antithetic_mlmc(n0=64, levels=None)."
         raise ValueError(
-            f"certify needs finite gradients at x. Got {broken} of {BATCHES} batches that are not. "
-            + (few if exact else "Mend `estimator`, or see `check`.")
+            f"certify needs finite gradients at x. Got {broken} of {made.batches} batches that are not. "
+            + ("Mend `estimator`, or see `check`." if given else few)
         )
-    return Certificate(
-        *squared_norm(rows, level), level=level, n=each * BATCHES, of="|grad F|^2" if exact else "|E v|^2"
-    )
+    return rows
 
 
-@functools.lru_cache(maxsize=16)
 def certifier(
-    n: int = 1024, estimator: Estimator | None = None, level: float = 0.95
+    n: int | None = None,
+    estimator: Estimator | None = None,
+    level: float = 0.95,
+    constraint: Constraint | None = None,
 ) -> Callable[[Problem, X, Key], Certificate]:
-    """`certify` for many looks: its estimator is made, and so compiled, once for equal arguments."""
-    each = -(-n // BATCHES)
-    made: dict[tuple[bool, bool], Estimator] = {}
+    """`certify` for many looks."""
 
     def look(problem: Problem, x: X, key: Key) -> Certificate:
-        known = problem.support is not None, problem.n_contexts is not None and estimator is None
-        if known not in made:
-            contexts = "spread" if known[1] else "independent"
-            exact = known[0] and estimator is None  # one context after another, so that none is lost among many rows
-            made[known] = (
-                minibatch(all_outcomes(), each, "loop", contexts)
-                if exact
-                else batched(estimator or unbiased(problem), each, contexts)
-            )
-        return _certify(problem, x, key, made[known], each, level, estimator is None)
+        made = rows_of(n, estimator, problem.support is not None, problem.n_contexts)
+        rows = gradients(problem, x, key, made, estimator is not None)
+        if constraint is not None:
+            found = projected_norm(rows, flat(x), lambda vector: flat(constraint(unflat(vector, x))), level)
+        else:
+            found = squared_norm(rows, level) if made.batches > 1 else (float(np.sum(rows**2)),) * 3
+        return Certificate(*found, level=level, n=made.each * made.batches, of=measured(estimator, constraint))
 
     return look
 
 
-def certified(eps: float, n: int = 1024, estimator: Estimator | None = None, level: float = 0.95) -> StopWhen:
+def measured(estimator: Estimator | None, constraint: Constraint | None) -> str:
+    of = OF_GRADIENT if constraint is None else OF_PROJECTED
+    return of if estimator is None else of.replace("grad F", "E v")
+
+
+def certified(
+    eps: float,
+    n: int | None = None,
+    estimator: Estimator | None = None,
+    level: float = 0.95,
+    constraint: Constraint | None = None,
+) -> StopWhen:
     """A rule for ``minimize(..., stop_when=certified(eps))``: stop where ``|grad F(x)|`` is below eps.
 
     The interval's upper end must be below eps^2, twice in a row at the same x with independent
@@ -116,12 +167,11 @@ def certified(eps: float, n: int = 1024, estimator: Estimator | None = None, lev
 
     Args:
         eps: the gradient norm to reach.
-        n, estimator, level: as in `certify`.
+        n, estimator, level, constraint: as in `certify`.
     """
     require_positive("eps", "certified", eps)
-    require_integer("n", "certified", n, BATCHES)
-    require_share("level", "certified", level)
-    look = certifier(n, estimator, level)
+    require_looks("certified", n, level)
+    look = certifier(n, estimator, level, constraint)
 
     def stop_when(problem: Problem, x: X, key: Key) -> tuple[bool, dict[str, float]]:
         first = look(problem, x, random.fold_in(key, 0))

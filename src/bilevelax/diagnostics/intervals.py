@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import scipy.special
@@ -10,6 +11,8 @@ import scipy.special
 GROUPS = 64  # rows that enter the interval: from twice as many on they are averaged first, less what is left over
 DRAWS = 4000
 BISECTIONS = 40
+
+Projection = Callable[[np.ndarray], np.ndarray]
 
 
 def squared_norm(rows: np.ndarray, level: float) -> tuple[float, float, float]:
@@ -87,3 +90,13 @@ def distance(rows: np.ndarray, level: float) -> float:
     small = centred.T @ centred if rows.shape[1] < B else centred @ centred.T
     variances = np.maximum(np.linalg.eigvalsh(small)[::-1][: B - 1], 0.0)
     return float(np.sqrt(np.quantile(_student(B, len(variances)) ** 2 @ variances, level)))
+
+
+def projected_norm(rows: np.ndarray, x: np.ndarray, project: Projection, level: float) -> tuple[float, float, float]:
+    """(estimate, low, high) of |x - P(x - m)|^2, P the projection on a convex set, from independent rows with mean m.
+
+    Projections lengthen nothing: the measure errs by no more than the mean of the rows. One row alone is m itself.
+    """
+    measure = float(np.linalg.norm(x - project(x - rows.mean(0))))
+    reach = distance(rows, level) if len(rows) > 1 else 0.0
+    return measure**2, max(measure - reach, 0.0) ** 2, (measure + reach) ** 2

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from bilevelax.diagnostics.certify import Certificate
-from bilevelax.diagnostics.intervals import distance, squared_norm
-from bilevelax.exact.respond import Evaluation
+from bilevelax.diagnostics.certify import OF_GRADIENT, OF_PROJECTED, Certificate
+from bilevelax.diagnostics.intervals import projected_norm, squared_norm
+from bilevelax.exact.evaluate import Evaluation
 from bilevelax.run.quasi_newton import Projection, stationarity
 from bilevelax.run.sampled import Point
 
@@ -43,9 +43,8 @@ def look_at(point: Point, m: int, level: float, j: int, project: Projection | No
         return Look(exact, Evaluation(point.F, point.F, point.F, 0.0, m), measure, 0.0, 0.0, False)
     if project is None:
         estimate, low, high = squared_norm(point.rows, spent)
-    else:  # projections on convex sets lengthen nothing: the measure errs by no more than the gradient
-        reach = distance(point.rows, spent)
-        estimate, low, high = measure**2, max(measure - reach, 0.0) ** 2, (measure + reach) ** 2
+    else:
+        estimate, low, high = projected_norm(point.rows, point.x, project, spent)
     certificate = Certificate(estimate, low, high, level, m, of(project))
     bias = math.sqrt(squared_norm(point.bias, 0.95)[1]) if point.bias.any() else 0.0
     heavy = bool(m >= MANY and point.largest > SHARE)
@@ -53,7 +52,7 @@ def look_at(point: Point, m: int, level: float, j: int, project: Projection | No
 
 
 def of(project: Projection | None) -> str:
-    return "|grad F|^2" if project is None else "|x - P(x - grad F)|^2"
+    return OF_GRADIENT if project is None else OF_PROJECTED
 
 
 def cost(point: Point, m: int, level: float) -> Evaluation:

@@ -10,7 +10,7 @@ from bilevelax.run.records.result import Result
 
 if TYPE_CHECKING:
     from bilevelax.diagnostics.certify import Certificate
-    from bilevelax.exact.respond import Evaluation
+    from bilevelax.exact.evaluate import Evaluation
 
 
 class Stage(NamedTuple):

@@ -39,6 +39,7 @@ def test_every_page_fits_and_is_whole(browser, width):
 def test_every_gallery_page_has_a_figure(browser):
     for page in PAGES:
         if page.name.startswith("plot_"):
+            assert page.read_text().count("sphx-glr-single-img") == 1, f"{page.name} was built without its figure"
             browser.open(page)
             assert browser.run("return document.querySelectorAll('article img.sphx-glr-single-img').length") == 1, (
                 page.name

@@ -65,7 +65,8 @@ def test_switches(opened):
     opened.click("#legend button")
     assert len(opened.run(LINES)) == 2
     opened.click("#values summary")
-    assert opened.run("return document.querySelectorAll('#values tbody tr').length") == 2 * 21
+    rows = "return document.querySelectorAll('#values tbody tr').length"  # filled by an event of the opened element
+    assert opened.awaited(rows, 2 * 21) == 2 * 21
     opened.click('[data-only="settings"]')
     shown = "return [...document.querySelectorAll('#settings tbody tr')].filter(row => row.offsetHeight).length"
     assert opened.run(shown) == 3

@@ -71,11 +71,24 @@ class Browser:
         return self._ask(method, path, body)
 
     def open(self, path):
+        """The page, whole: on a busy machine the driver may answer while a page of a file is still being read."""
         self.call("POST", "/url", {"url": path.as_uri()})
+        whole = [path.as_uri(), "complete"]
+        state = self.awaited("return [document.URL.split('#')[0], document.readyState]", whole)
+        if state != whole:
+            raise RuntimeError(f"{path.name} was not read within 10 seconds: {state}.")
 
     def run(self, script, *arguments):
         """The value of a script's ``return`` in the page."""
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def awaited(self, script, expected):
+        """The value of a script once it is the expected one, or after ten seconds: for what the page does by events."""
+        for _ in range(200):
+            if (value := self.run(script)) == expected:
+                return value
+            time.sleep(0.05)
+        return value
 
     def click(self, selector):
         """A real click, in the middle of the element, which must be visible."""

@@ -3,7 +3,6 @@
 import json
 import warnings
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,12 +12,6 @@ from bilevelax.base.declared import seal
 from bilevelax.sklearn import MetaClassifier, PersonalizedModel
 
 QUICK = dict(lam=0.5, max_iter=20, K=1, batch_size=2, random_state=0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def standard_promotion():
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import json
 import shutil
 import zipfile
 
-import jax
 import numpy as np
 import pytest
 from files_0_1_0 import make
@@ -16,12 +15,6 @@ from bilevelax.sklearn import RobustNewsvendor
 from bilevelax.sklearn.persist import load_newsvendor, save_newsvendor
 
 QUICK = dict(policy="linear", conditional="knn", penalty=np.inf, members=2, max_iter=5, n_atoms=4, random_state=0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def standard_promotion():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,11 @@
 """MetaClassifier and PersonalizedModel: what adapting solves, and which clients are scored how."""
 
-import jax
 import numpy as np
 import pytest
 
 from bilevelax.sklearn import MetaClassifier, PersonalizedModel
 
 QUICK = dict(lam=0.5, fit_intercept=False, max_iter=20, K=1, batch_size=2, random_state=0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def standard_promotion():
-    with jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.fixture(scope="module")

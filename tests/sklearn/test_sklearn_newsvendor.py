@@ -40,13 +40,6 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def standard_promotion():
-    """optax's Adam raises a float to an integer power, which strict promotion forbids."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)

@@ -7,13 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bilevelax.run.records.signals import Terminated
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def say(text: str) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bilevelax.cli._terminal import AsJson, print_json, say
+from bilevelax.cli._options import AsJson
+from bilevelax.cli._terminal import print_json, say
 
 
 def features(

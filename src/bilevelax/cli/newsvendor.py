@@ -13,7 +13,8 @@ import typer
 
 from bilevelax.base.text_table import Table, show
 from bilevelax.cli import _newsvendor_work
-from bilevelax.cli._terminal import AsJson, busy, print_json
+from bilevelax.cli._options import AsJson
+from bilevelax.cli._terminal import busy, print_json
 from bilevelax.cli._terminal import say as tell
 
 app = typer.Typer(

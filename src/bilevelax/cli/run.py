@@ -10,14 +10,13 @@ import typer
 from bilevelax.base import text_table
 from bilevelax.base.text_table import Table, number
 from bilevelax.cli import solve as solving
-from bilevelax.cli._terminal import AsJson, keep_programs, print_json, say, told_when_stopped
+from bilevelax.cli._options import AsJson, Folder, Name, OfApplication, Restart, Seed, folder_of, resume_of, told_saved
+from bilevelax.cli._terminal import keep_programs, print_json, say, told_when_stopped
 from bilevelax.cli.settings import parse
 
 if TYPE_CHECKING:
     from bilevelax.run.records.result import Result
 
-
-Name = Annotated[str, typer.Argument(help="An application of `bilevelax list`.")]
 MethodOption = Annotated[str, typer.Option(help="How gradients are estimated; auto chooses by measurement.")]
 Depth = Annotated[int | None, typer.Option("--K", help="Deepest level (rt_mlmc) or number of epochs (dl_sgd).")]
 Terms = Annotated[int | None, typer.Option("--N", help="Terms of the Neumann series; by default from the problem.")]
@@ -28,18 +27,14 @@ Evenly = Annotated[bool, typer.Option("--spread", help=EVENLY)]
 Optimizer = Annotated[str, typer.Option(help="adam or sgd.")]
 StepSize = Annotated[float, typer.Option(help="Step size; with --t0 its scale.")]
 Schedule = Annotated[int | None, typer.Option(help="Use the paper's schedule: 1/sqrt(t) up to t0, then 1/t.")]
-Seed = Annotated[int, typer.Option(help="Seed of the run.")]
 Every = Annotated[int, typer.Option(help="Steps between two rows of the history.")]
-OfApplication = Annotated[list[str] | None, typer.Option("--app", "-a", help="name=value for the application.")]
 OfEstimator = Annotated[list[str] | None, typer.Option("--est", "-e", help="name=value for the estimator.")]
-Folder = Annotated[Path | None, typer.Option(help="Folder of the records; by default runs/NAME-ESTIMATOR-SEED.")]
 DEVICES = "Devices that share the contexts of a step; on CPU they are made."
 DevicesOption = Annotated[int, typer.Option(min=1, help=DEVICES)]
 DISTRIBUTED = "One of many processes: all devices of a SLURM or Kubernetes job."
 Distributed = Annotated[bool, typer.Option("--distributed", help=DISTRIBUTED)]
 SOLVE = "Without estimator, step size and number of steps: what `bilevelax solve` does."
 Solve = Annotated[bool, typer.Option("--solve", help=SOLVE)]
-Restart = Annotated[bool, typer.Option("--restart", help="Start over; the old run is put aside.")]
 
 
 def run(
@@ -87,11 +82,11 @@ def run(
     made = _builders.build_application(name, parse(app_setting or []))
     how = _builders.estimator_or_auto(estimator, K, N, contexts, est_setting or [], spread)
     rule = _builders.build_optimizer(optimizer, step, t0)
-    folder = out or Path("runs") / f"{name}-{estimator}-{seed}"
-    resume = "restart" if restart else "auto"
-    saved: dict[str, Any] = {"metrics": made.metrics, "checkpoint": Checkpoint(folder), "resume": resume, "mesh": mesh}
+    folder = folder_of(out, name, estimator, seed)
+    saved: dict[str, Any] = {"checkpoint": Checkpoint(folder), "resume": resume_of(restart), "mesh": mesh}
+    how_told = {"metrics": made.metrics, "T": T, "every": every}
     with told_when_stopped():
-        result = minimize(made.problem, how, rule, made.x1, key=jax.random.key(seed), T=T, every=every, **saved)
+        result = minimize(made.problem, how, rule, made.x1, key=jax.random.key(seed), **how_told, **saved)
     if jax.process_index() > 0:
         return  # the first process writes and speaks
     result.manifest["config"] = config
@@ -109,7 +104,7 @@ def tell(title: str, estimator: str, result: Result, folder: Path, as_json: bool
         typer.echo(f"Went on from t = {resumed[-1]}, saved by an earlier run.")
     tuning = result.manifest.get("tuning")
     show(f"{title} {tuning['choice'] if tuning else estimator}", result)
-    typer.echo(f"Saved in {folder}. To see it: bilevelax report {folder}")
+    told_saved(folder)
 
 
 def show(title: str, result: Result) -> None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilevelax.cli._terminal import AsJson, keep_programs, print_json, say, told_when_stopped
+from bilevelax.cli._options import AsJson, Folder, Name, OfApplication, Restart, Seed, folder_of, resume_of, told_saved
+from bilevelax.cli._terminal import keep_programs, print_json, say, told_when_stopped
 from bilevelax.cli.settings import parse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bilevelax.run.records.solved import Solved
 
-Name = Annotated[str, typer.Argument(help="An application of `bilevelax list`.")]
 Tol = Annotated[float, typer.Option(help="|grad F| to reach, relative to its first value.")]
 Atol = Annotated[float | None, typer.Option(help="|grad F| to reach, instead of --tol.")]
 Budget = Annotated[float | None, typer.Option("--budget", help="Stop after about so many seconds.")]
 Restarts = Annotated[int, typer.Option(min=0, help="So many more runs from other points; the lowest F counts.")]
-Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
-OfApplication = Annotated[list[str] | None, typer.Option("--app", "-a", help="name=value for the application.")]
-Folder = Annotated[Path | None, typer.Option(help="Folder of the records; by default runs/NAME-solve-SEED.")]
-Restart = Annotated[bool, typer.Option("--restart", help="Start over; the old run is put aside.")]
 
 
 def solve(
@@ -51,7 +48,7 @@ def solve(
     keep_programs()
     say(f"Building {name}, then solving to {tol if atol is None else atol:g}")
     made = _builders.build_application(name, parse(app_setting or []))
-    folder = out or Path("runs") / f"{name}-solve-{seed}"
+    folder = folder_of(out, name, "solve", seed)
     with told_when_stopped():
         result = solve_problem(
             made.problem,
@@ -62,7 +59,7 @@ def solve(
             budget_seconds=budget,
             restarts=restarts,
             checkpoint=None if restarts else Checkpoint(folder),
-            resume="restart" if restart else "auto",
+            resume=resume_of(restart),
         )
     result.manifest["config"] = {"name": name, "estimator": "solve", "tol": tol, "seed": seed}
     result.save(folder)
@@ -78,4 +75,4 @@ def tell(name: str, result: Solved, metrics: dict[str, float], folder: Path, as_
         return
     typer.echo(f"{name}: {result}")
     typer.echo("  ".join(f"{key} {value:.4g}" for key, value in metrics.items()))
-    typer.echo(f"Saved in {folder}. To see it: bilevelax report {folder}")
+    told_saved(folder)

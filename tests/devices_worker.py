@@ -19,6 +19,8 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.datasets import ClientStore
+from bilevelax.problems.feed import Feeder
+from bilevelax.run.devices import columns_of
 
 QUADRATIC = bx.Problem(
     f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2,
@@ -69,8 +71,19 @@ def clients(folder):
     )
 
 
+def rows_held(folder):
+    """Rows that eight devices hold for 20 steps of 16 clients, of 5 rows each but for one of 2,000."""
+    rows = lambda n: {"a": np.zeros((n, 3)), "b": np.zeros(n)}
+    store = ClientStore.write(f"{folder}/uneven", map(rows, [5] * 100 + [2000]))
+    source = bx.from_clients(lambda *a: 0.0, lambda *a: 0.0, store, init_y=lambda x, xi: x, sampling="rows").source
+    feeder = Feeder(source, lambda t: random.split(random.fold_in(random.key(0), t), 16), 20, columns_of(mesh(8)))
+    held = feeder.after(0).contexts.rows["b"]
+    feeder.close()
+    return {"each": [part.data.size for part in held.addressable_shards], "of": store.rows}
+
+
 def eight(folder):
-    found = {"devices": len(jax.devices())}
+    found = {"devices": len(jax.devices()), "rows": rows_held(folder)}
     maml = bx.minibatch(bx.maml(), 8, "loop")
     for name, problem, estimator, sizes in (
         ("rt_mlmc", QUADRATIC, RT, (8, 8)),

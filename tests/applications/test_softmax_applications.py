@@ -159,6 +159,36 @@ def test_padding_and_unseen_clients_in_metrics(federated):
     )
 
 
+def uneven(sizes=(4, 3, 80, 5, 4, 6), d=2):
+    rng = np.random.default_rng(0)
+    return [(rng.normal(size=(n, d)), np.arange(n) % 3) for n in sizes]
+
+
+def test_clients_of_very_different_sizes_are_packed(monkeypatch):
+    """Every number of the problem is that of padded clients; what is held goes with the rows."""
+    features, labels = zip(*uneven(), strict=True)
+    make = lambda: personalized_fl.make(features=features, labels=labels, unseen=1, norm=None, batch=2)
+    packed = make()
+    monkeypatch.setattr(personalized_fl, "PADDED", np.inf)
+    padded = make()
+    assert padded.problem.data.train.labels.shape == (5, 60) and padded.problem.L_g1 == packed.problem.L_g1
+    assert packed.problem.data.train.labels.shape == (72,) and packed.problem.data.train.longest == 60
+    x, key = point(padded), random.key(1)
+    assert packed.metrics(x) == pytest.approx(padded.metrics(x), rel=1e-12)
+    for i in range(5):
+        drawn = [app.problem.conditional(key, jnp.int32(i)) for app in (packed, padded)]
+        jax.tree.map(np.testing.assert_array_equal, *drawn)
+        values = [app.problem.weighted().g(x, x, app.problem.outcomes(jnp.int32(i)), i) for app in (packed, padded)]
+        np.testing.assert_allclose(*values, rtol=1e-12)
+
+
+def test_one_long_client_costs_its_own_rows():
+    sizes = [10] * 500 + [20_000]
+    tasks = personalized_fl.held_out(uneven(sizes), 0.25, None)
+    held = sum(a.size for a in jax.tree.leaves(tasks))
+    assert held <= 2 * 3 * sum(sizes)  # d + 1 numbers a row; padded: 500 * 20,000 of them
+
+
 def test_given_features_are_used():
     features = np.random.default_rng(0).normal(size=(2, 3, 4, 5))
     app = meta_learning.make(features=features[:, :, :3], test_features=features[:, :, 3:], norm=None)

@@ -18,6 +18,7 @@ from bilevelax.datasets import ClientStore, ClientWriter, from_csv, from_parquet
 from bilevelax.problems import clients as clients_file
 from bilevelax.problems.clients import client
 from bilevelax.problems.feed import Fed, Feeder, Source
+from bilevelax.run.devices import columns_of
 
 M, D = 40, 3
 
@@ -267,18 +268,21 @@ def test_one_long_client_among_many_short_ones_costs_its_own_rows(sampling, tmp_
     fed = [feeder.after(t) for t in (0, 100, 200)]
     feeder.close()
     assert max(map(nbytes, fed)) <= 2 * whole < 800 * 20_000 * 5 * 4 / 300
+    on_mesh = Feeder(problem.source, feeder.keys, 100, columns_of(jax.make_mesh((1,), ("contexts",))))
+    jax.tree.map(np.testing.assert_array_equal, fed[0], on_mesh.after(0))
+    on_mesh.close()
     assert len({jax.tree.map(jnp.shape, each) == jax.tree.map(jnp.shape, fed[0]) for each in fed}) <= 2
 
 
 def test_packed_clients_are_those_of_the_store(on_disk, store, sizes, key):
     """Every client, from the rows of all, as `get` pads it."""
     ids = np.asarray([7, 0, 7, M - 1])
-    packed = clients_file.packed(store, ids, store.longest, 0)
+    packed = clients_file.packed(store, ids, store.longest, clients_file.room_of(store, ids, store.longest, 0))
     for row, i in enumerate(ids):
         place = clients_file.Place(*(jnp.asarray(a[row]) for a in packed.places))
         got = clients_file.unpacked(place, jax.tree.map(jnp.asarray, packed.rows), store.longest)
         jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[0]), got, store.get([i]))
-    assert len(packed.rows["b"]) >= sizes[[0, 7, M - 1]].sum()
+    assert packed.rows["b"].shape[1] >= store.room(ids) == sizes[[0, 7, M - 1]].sum()
     lost = clients_file.unpacked(place._replace(there=jnp.nan), packed.rows, store.longest)
     assert jnp.isnan(lost.rows["a"]).all()  # a client that was not read is not taken for another
 

@@ -2,14 +2,16 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
 import bilevelax as bx
 from bilevelax.applications import meta_learning, personalized_fl
 from bilevelax.base.declared import seal
-from bilevelax.sklearn import MetaClassifier, PersonalizedModel
+from bilevelax.sklearn import MetaClassifier, PersonalizedModel, meta
 
 QUICK = dict(lam=0.5, max_iter=20, K=1, batch_size=2, random_state=0)
 
@@ -47,6 +49,27 @@ def test_every_row_is_learnt_from(clients):
     assert not np.allclose(a.centre_, b.centre_)
     adapted = a.adapt(X[groups == 2], y[groups == 2])
     np.testing.assert_allclose(a.personalize([2])[2].W, adapted.W, atol=1e-6)
+
+
+def test_one_long_client_costs_its_own_rows(monkeypatch):
+    """500 clients of 10 rows and one of 20,000: what is kept and trained on is 25,000 rows, not 10 million."""
+    sizes = [10] * 500 + [20_000]
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(501), sizes)
+    X, y = rng.normal(size=(len(groups), 2)), np.arange(len(groups)) % 2
+    shuffled = rng.permutation(len(groups))
+    trained_on = []
+    monkeypatch.setattr(
+        meta, "minimize", lambda problem, *a, **kw: trained_on.append(problem) or SimpleNamespace(x=a[2])
+    )
+    for kind in (MetaClassifier, PersonalizedModel):
+        model = kind(**QUICK).fit(X[shuffled], y[shuffled], groups[shuffled])
+        kept = {a.ctypes.data: a.size for part in model.tasks_.values() for a in part.values()}
+        held = {a.unsafe_buffer_pointer(): a.size for a in jax.tree.leaves(trained_on.pop().data)}
+        assert sum(kept.values()) <= 5 * len(X) >= sum(held.values())  # 3 columns, a label, and a number of the longest
+    mine = groups == 7
+    found, adapted = model.personalize([7, 500]), model.adapt(X[mine], y[mine])
+    np.testing.assert_allclose(found[7].W, adapted.W, atol=1e-6)
+    assert found[500].converged
 
 
 @pytest.mark.parametrize("share", [0, 1, 1.5, -0.2, None, "half", float("nan")])

@@ -24,11 +24,29 @@ LANES = 32  # tasks adapted at once by `adapted_scores`
 
 
 class Labelled(NamedTuple):
-    """Labelled rows of every task, padded to the longest."""
+    """Labelled rows of every task: padded to the longest, or packed one task after the other."""
 
-    features: jax.Array  # (tasks, rows, d)
-    labels: jax.Array  # (tasks, rows)
+    features: jax.Array  # (tasks, rows, d); packed: (rows of all tasks, d)
+    labels: jax.Array  # (tasks, rows); packed: (rows of all tasks,)
     counts: jax.Array  # rows of each task that are data
+    starts: jax.Array | None = None  # packed: the first row of each task
+    numbers: jax.Array | None = None  # packed: 0, 1, ... for the rows of the longest task, whose number is static
+
+    @property
+    def longest(self) -> int:
+        return self.labels.shape[1] if self.numbers is None else self.numbers.shape[0]
+
+    def rows(self, i: Any, j: Any) -> tuple[jax.Array, jax.Array]:
+        """(features, labels) of the rows j of task i."""
+        at = (i, j) if self.starts is None else self.starts[i] + j.astype(self.starts.dtype)
+        return self.features[at], self.labels[at]
+
+    def first(self, n: int) -> Labelled:
+        """The first n tasks."""
+        if self.starts is None:
+            return jax.tree.map(lambda a: a[:n], self)
+        rows = int(self.starts[n - 1] + self.counts[n - 1])
+        return Labelled(self.features[:rows], self.labels[:rows], self.counts[:n], self.starts[:n], self.numbers)
 
 
 class Tasks(NamedTuple):
@@ -69,15 +87,19 @@ def accuracy(y: Y, sample: Sample) -> jax.Array:
 def draw(key: Key, rows: Labelled, i: Any, batch: int) -> Sample:
     """``batch`` rows of task i, with replacement."""
     j = random.randint(key, (batch,), 0, rows.counts[i])
-    return Sample(rows.features[i, j], rows.labels[i, j], jnp.full(batch, 1 / batch, rows.features.dtype))
+    return Sample(*rows.rows(i, j), jnp.full(batch, 1 / batch, rows.features.dtype))
 
 
 def everything(tasks: Tasks, i: Any) -> Pair:
     """All data of task i as one outcome: at it, g and f are their own expectations."""
 
     def whole(rows: Labelled) -> Sample:
-        mask = (jnp.arange(rows.labels.shape[1], dtype=jnp.int32) < rows.counts[i]).astype(rows.features.dtype)
-        return Sample(rows.features[i], rows.labels[i], mask / rows.counts[i].astype(mask.dtype))
+        j = jnp.arange(rows.longest, dtype=jnp.int32)
+        mask = (j < rows.counts[i]).astype(rows.features.dtype)
+        weights = mask / rows.counts[i].astype(mask.dtype)
+        return Sample(
+            *rows.rows(i, slice(None) if rows.starts is None else jnp.minimum(j, rows.counts[i] - 1)), weights
+        )
 
     return Pair(whole(tasks.train), whole(tasks.test))
 
@@ -88,14 +110,14 @@ def blocks(tasks: Tasks, i: Any, batch: int) -> tuple[Pair, jax.Array]:
     Training and test rows may differ in number, so the rows carry the weights: those of one block
     add up to 1 on average over blocks, and padding has none.
     """
-    n = -(-max(rows.labels.shape[1] for rows in tasks) // batch)
+    n = -(-max(rows.longest for rows in tasks) // batch)
 
     def cut(rows: Labelled) -> Sample:
         j = jnp.arange(n * batch, dtype=jnp.int32)
         there = (j < rows.counts[i]).astype(rows.features.dtype)
-        j = jnp.minimum(j, rows.labels.shape[1] - 1)
         weights = n * there / rows.counts[i].astype(there.dtype)
-        whole = Sample(rows.features[i, j], rows.labels[i, j], weights)
+        last = rows.longest if rows.starts is None else rows.counts[i]
+        whole = Sample(*rows.rows(i, jnp.minimum(j, last - 1)), weights)
         return jax.tree.map(lambda a: a.reshape(n, batch, *a.shape[1:]), whole)
 
     return Pair(cut(tasks.train), cut(tasks.test)), jnp.full(n, 1 / n, float)
@@ -154,7 +176,8 @@ def adapted_scores(problem: Problem, x: X) -> Scores:
         return Scores(cross_entropy(y, eta.test), accuracy(y, eta.test), cross_entropy(x, eta.test))
 
     n = problem.data.train.counts.shape[0]
-    lanes = max(d for d in range(1, LANES + 1) if n % d == 0)  # a remainder would be compiled again
+    room = max(part.labels.size // part.longest for part in problem.data)  # tasks of the longest's size in the data
+    lanes = max(d for d in range(1, min(LANES, room) + 1) if n % d == 0)  # a remainder would be compiled again
     return lax.map(one, jnp.arange(n, dtype=jnp.int32), batch_size=lanes)
 
 

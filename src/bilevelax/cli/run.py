@@ -83,10 +83,10 @@ def run(
     how = _builders.estimator_or_auto(estimator, K, N, contexts, est_setting or [], spread)
     rule = _builders.build_optimizer(optimizer, step, t0)
     folder = folder_of(out, name, estimator, seed)
-    saved: dict[str, Any] = {"checkpoint": Checkpoint(folder), "resume": resume_of(restart), "mesh": mesh}
-    how_told = {"metrics": made.metrics, "T": T, "every": every}
+    steps: dict[str, Any] = {"T": T, "every": every, "metrics": made.metrics, "mesh": mesh}
+    saved: dict[str, Any] = {"checkpoint": Checkpoint(folder), "resume": resume_of(restart)}
     with told_when_stopped():
-        result = minimize(made.problem, how, rule, made.x1, key=jax.random.key(seed), **how_told, **saved)
+        result = minimize(made.problem, how, rule, made.x1, key=jax.random.key(seed), **steps, **saved)
     if jax.process_index() > 0:
         return  # the first process writes and speaks
     result.manifest["config"] = config

@@ -77,11 +77,18 @@ class ClientStore:
     def pack(self, ids: Any, longest: int | None = None) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """(first row, number of rows) of each of these clients among the rows of all, which are there once."""
         different, which = np.unique(self._known(ids), return_inverse=True)
-        first = self.offsets[different]
-        counts = np.minimum(self.offsets[different + 1] - first, longest or self.longest)
+        first, counts = self._extent(different, longest)
         start = np.cumsum(counts) - counts
         index = np.repeat(first - start, counts) + np.arange(int(counts.sum()))
         return start[which], counts[which], {name: a[index] for name, a in self.values.items()}
+
+    def room(self, ids: Any, longest: int | None = None) -> int:
+        """Rows that `pack` gives for these clients; only the offsets are looked at."""
+        return int(self._extent(np.unique(self._known(ids)), longest)[1].sum())
+
+    def _extent(self, ids: np.ndarray, longest: int | None) -> tuple[np.ndarray, np.ndarray]:
+        first = self.offsets[ids]
+        return first, np.minimum(self.offsets[ids + 1] - first, longest or self.longest)
 
     def _known(self, ids: Any) -> np.ndarray:
         ids = np.asarray(ids, np.int64).reshape(-1)

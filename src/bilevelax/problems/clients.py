@@ -46,6 +46,7 @@ class Clients(Protocol):
     def __len__(self) -> int: ...
     def get(self, ids: Any, longest: int | None = None) -> Client: ...
     def pack(self, ids: Any, longest: int | None = None) -> tuple[np.ndarray, np.ndarray, PyTree]: ...
+    def room(self, ids: Any, longest: int | None = None) -> int: ...
     def draw(self, numbers: np.ndarray, sampling: str) -> np.ndarray: ...
 
 
@@ -55,27 +56,32 @@ class Resident(NamedTuple):
     clients: Packed
 
 
+def room_of(store: Clients, ids: np.ndarray, longest: int, before: int) -> int:
+    """Rows to make room for: as many as before, or half as many again as these clients need."""
+    needed = store.room(ids, longest)
+    if needed <= before:
+        return before
+    return max(needed, min(1 << (3 * needed // 2 - 1).bit_length(), len(ids) * longest, store.rows))
+
+
 def packed(store: Clients, ids: np.ndarray, longest: int, room: int) -> Packed:
-    """These clients, each one's rows once, with room for as many rows as before, or for half as many again as needed.
+    """These clients, each one's rows once, among ``room`` rows.
 
     Bytes go with rows: one client of 20,000 rows among 500 of 10 costs what it holds.
     """
     start, count, rows = store.pack(ids, longest)
-    needed = len(jax.tree.leaves(rows)[0])
-    if needed > room:
-        room = max(needed, min(1 << (3 * needed // 2 - 1).bit_length(), len(ids) * longest, store.rows))
-    pad = lambda a: np.concatenate([a, np.zeros((room - needed, *a.shape[1:]), a.dtype)])
+    pad = lambda a: np.concatenate([a, np.zeros((room - len(a), *a.shape[1:]), a.dtype)])[None]
     at, first, many = (np.asarray(a, np.int32) for a in (ids, start, count))
     return Packed(Place(at, first, many, np.ones(len(ids))), jax.tree.map(pad, rows))
 
 
 def unpacked(place: Place, rows: PyTree, longest: int) -> Client:
-    """One client as `ClientStore.get` gives it, padded with copies of its last row."""
+    """One client of the only part, as `ClientStore.get` gives it, padded with copies of its last row."""
     number = jnp.arange(longest, dtype=jnp.int32)
     index = place.start + jnp.minimum(number, place.count - 1)
 
     def pick(a: jax.Array) -> jax.Array:
-        found = a[index]
+        found = a[0, index]
         return jnp.where(jnp.isnan(place.there), jnp.nan, found) if jnp.issubdtype(a.dtype, jnp.floating) else found
 
     return Client(place.id, jax.tree.map(pick, rows), number < place.count)
@@ -130,6 +136,9 @@ def from_clients(
     def pack(numbers: np.ndarray, room: int) -> Packed:
         return packed(store, store.draw(numbers, sampling), most, room)
 
+    def room(numbers: np.ndarray, before: int) -> int:
+        return room_of(store, store.draw(numbers, sampling), most, before)
+
     def sample_context(key: Key, data: Fed | Resident) -> Client:
         if isinstance(data, Resident):
             i = random.randint(key, (), 0, resident)
@@ -148,11 +157,11 @@ def from_clients(
         sample_context=sample_context,
         sample_conditional=lambda key, xi, data: (draw or one_row)(key, xi),
         init_y=init_y,
-        data=Resident(jax.tree.map(jnp.asarray, pack(numbers, 0))),
+        data=Resident(jax.tree.map(jnp.asarray, pack(numbers, room(numbers, 0)))),
         mu_g=mu_g,
         L_g1=L_g1,
         support=support if draw is None else None,
-        source=Source(read, store.digest, pack, lambda numbers: told(store, store.draw(numbers, sampling))),
+        source=Source(read, store.digest, pack, room, lambda numbers: told(store, store.draw(numbers, sampling))),
     )
 
 

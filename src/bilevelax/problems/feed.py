@@ -22,21 +22,27 @@ from bilevelax.core.problem import Key, PyTree
 
 
 class Packed(NamedTuple):
-    """Contexts of different sizes without padding: where each one's rows lie among all rows, which are stored once."""
+    """Contexts of different sizes without padding: where each one's rows lie among all rows, which are stored once.
+
+    On a mesh every device has the rows of its own contexts, so there are as many parts as devices; a program that
+    runs on one device sees one part.
+    """
 
     places: PyTree  # (contexts, ...), or (steps, contexts, ...)
-    rows: PyTree  # (room, ...)
+    rows: PyTree  # (parts, room, ...)
 
 
 class Source(NamedTuple):
     """Where contexts come from: ``read(tags) -> stacked contexts``, NumPy in, NumPy out.
 
-    ``pack(tags, room)`` gives them packed, with room for at least so many rows; ``tell(tags)`` says which they are.
+    ``pack(tags, room)`` gives them packed, as one part of ``room`` rows; ``room(tags, before)`` tells how many rows to
+    make room for, ``before`` if these are enough; ``tell(tags)`` says which contexts they are.
     """
 
     read: Callable[[np.ndarray], PyTree]
     digest: str  # of what is stored there
     pack: Callable[[np.ndarray, int], Packed] | None = None
+    room: Callable[[np.ndarray, int], int] = lambda tags, before: before
     tell: Callable[[np.ndarray], str] | None = None
 
 
@@ -47,11 +53,23 @@ class Fed(NamedTuple):
     contexts: PyTree
 
     def of_step(self, i: Any) -> Fed:
-        """The contexts of step i of many; packed rows belong to all of them."""
+        """The contexts of step i of many; packed rows belong to all steps."""
         row = partial(lax.dynamic_index_in_dim, index=i, axis=0, keepdims=False)
         if isinstance(self.contexts, Packed):
             return Fed(row(self.tags), Packed(jax.tree.map(row, self.contexts.places), self.contexts.rows))
         return jax.tree.map(row, self)
+
+
+class Columns(NamedTuple):
+    """How the contexts of a step are dealt to devices."""
+
+    parts: Callable[[int], list[np.ndarray]]  # number of contexts -> those of every device, of other processes too
+    mine: list[int]  # the parts that this process reads
+    place: Callable[[np.ndarray], jax.Array]  # what it read, (steps, its contexts, ...), as an array of the mesh
+    place_parts: Callable[[np.ndarray], jax.Array]  # (its parts, ...)
+
+
+UNDIVIDED = Columns(lambda n: [np.arange(n)], [0], jnp.asarray, jnp.asarray)
 
 
 class Feeder:
@@ -61,8 +79,8 @@ class Feeder:
         source: where they come from.
         keys: ``t -> the stacked keys of the contexts of step t``.
         every: steps of a chunk.
-        columns: which contexts of a step this process reads, and how they become arrays of a mesh;
-            by default all, on one device, packed where the source can.
+        columns: which contexts of a step each device has, and how they become arrays of a mesh; by default one
+            device has all. They are packed where the source can.
     """
 
     def __init__(
@@ -70,9 +88,9 @@ class Feeder:
         source: Source,
         keys: Callable[[jax.Array], Key],
         every: int,
-        columns: Any = None,
+        columns: Columns | None = None,
     ) -> None:
-        self.source, self.every, self.columns = source, every, columns
+        self.source, self.keys, self.every, self.columns = source, keys, every, columns or UNDIVIDED
         self.tags = jax.jit(jax.vmap(lambda t: jax.vmap(tag)(keys(t))))
         self.room = 0  # rows of packed contexts; where it grows, the steps are compiled again
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="contexts")
@@ -91,17 +109,29 @@ class Feeder:
 
     def _read(self, t: int) -> Fed:
         tags = np.asarray(self.tags(t + 1 + jnp.arange(self.every, dtype=jnp.int32)))
-        n = tags.shape[1]
-        if self.source.pack and not self.columns:
-            packed = self.source.pack(as_numbers(tags).ravel(), self.room)
-            self.room = len(jax.tree.leaves(packed.rows)[0])
-            places = jax.tree.map(lambda a: a.reshape(*tags.shape[:2], *a.shape[1:]), packed.places)
-            return jax.tree.map(jnp.asarray, Fed(tags, Packed(places, packed.rows)))
-        tags = tags[:, self.columns.mine(n)] if self.columns else tags
-        contexts = self.source.read(as_numbers(tags).ravel())
-        stacked = jax.tree.map(lambda a: np.asarray(a).reshape(*tags.shape[:2], *a.shape[1:]), contexts)
-        place = partial(self.columns.place, n=n) if self.columns else jnp.asarray
-        return jax.tree.map(place, Fed(tags, stacked))
+        parts = self.columns.parts(tags.shape[1])
+        mine = [tags[:, parts[p]] for p in self.columns.mine]
+        own = self.columns.place(np.concatenate(mine, axis=1))
+        if self.source.pack:
+            # every process asks for the room of all parts, so that all of them make arrays of one shape
+            self.room = max(self.source.room(as_numbers(tags[:, part]).ravel(), self.room) for part in parts)
+            return Fed(own, self._packed(mine))
+        stacked = [_of_steps(self.source.read(as_numbers(each).ravel()), each) for each in mine]
+        joined = jax.tree.map(lambda *a: np.concatenate(a, axis=1), *stacked)
+        return Fed(own, jax.tree.map(self.columns.place, joined))
+
+    def _packed(self, mine: list[np.ndarray]) -> Packed:
+        made = [self.source.pack(as_numbers(each).ravel(), self.room) for each in mine]  # type: ignore[misc]
+        places = [_of_steps(part.places, each) for part, each in zip(made, mine, strict=True)]
+        return Packed(
+            jax.tree.map(lambda *a: self.columns.place(np.concatenate(a, axis=1)), *places),
+            jax.tree.map(lambda *a: self.columns.place_parts(np.concatenate(a)), *(part.rows for part in made)),
+        )
 
     def close(self) -> None:
         self.thread.shutdown(cancel_futures=True)
+
+
+def _of_steps(contexts: PyTree, tags: np.ndarray) -> PyTree:
+    """One row of contexts for each step."""
+    return jax.tree.map(lambda a: np.asarray(a).reshape(*tags.shape[:2], *np.shape(a)[1:]), contexts)

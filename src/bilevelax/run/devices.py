@@ -6,7 +6,7 @@ import contextlib
 import functools
 import heapq
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from bilevelax.core.estimate import Estimate, Estimator, lifted, stateless
 from bilevelax.core.levels import Plan, plan_of
 from bilevelax.core.minibatch import Batch, lane_keys
 from bilevelax.core.problem import Key, Problem, PyTree, X
-from bilevelax.problems.feed import Fed
+from bilevelax.problems.feed import Columns, Fed
 
 REPLICATED = PartitionSpec()
 
@@ -156,25 +156,19 @@ def local(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda a: a.addressable_data(0) if isinstance(a, jax.Array) else a, tree)
 
 
-class Columns(NamedTuple):
-    """Which contexts of a step this process reads, and how they become arrays of the mesh."""
-
-    mine: Callable[[int], np.ndarray]  # number of contexts -> those of this process's devices
-    place: Callable[[np.ndarray, int], jax.Array]
-
-
 def columns_of(mesh: Mesh) -> Columns:
-    sharding = NamedSharding(mesh, PartitionSpec(None, axis_of(mesh)))
+    """Contexts in equal runs, one for each device of the mesh; each process reads those of its own devices."""
+    by_column, by_part = (
+        NamedSharding(mesh, spec) for spec in (PartitionSpec(None, axis_of(mesh)), PartitionSpec(axis_of(mesh)))
+    )
+    mine = [p for p, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()]
+    share = len(mine) / mesh.size
 
-    def mine(n: int) -> np.ndarray:
-        found = sharding.addressable_devices_indices_map((1, n)).values()
-        starts = sorted({(s[1].start or 0, n if s[1].stop is None else s[1].stop) for s in found if s is not None})
-        return np.concatenate([np.arange(*each) for each in starts])
+    def over(sharding: NamedSharding, axis: int) -> Callable[[np.ndarray], jax.Array]:
+        whole = lambda a: tuple(round(n / share) if k == axis else n for k, n in enumerate(a.shape))
+        return lambda a: jax.make_array_from_process_local_data(sharding, a, whole(a))
 
-    def place(a: np.ndarray, n: int) -> jax.Array:
-        return jax.make_array_from_process_local_data(sharding, a, (a.shape[0], n, *a.shape[2:]))
-
-    return Columns(mine, place)
+    return Columns(lambda n: list(np.arange(n).reshape(mesh.size, -1)), mine, over(by_column, 1), over(by_part, 0))
 
 
 def local_mesh(devices: int) -> Mesh:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import random
@@ -16,66 +12,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bilevelax.applications._softmax import Labelled, Pair, Sample, Tasks, centre, proximal_problem, scaled
-from bilevelax.applications.personalized_fl import held_out, padded
-from bilevelax.base.compiling import program
+from bilevelax.applications._softmax import centre, proximal_problem
 from bilevelax.base.errors import require_integer, require_package, require_positive, require_share
 from bilevelax.core.inverse import default_N, none
 from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Problem
 from bilevelax.estimators.rt_mlmc import rt_mlmc
-from bilevelax.exact.newton import Solution
-from bilevelax.exact.sample_average import newton_cg
 from bilevelax.run.minimize import minimize
+from bilevelax.sklearn._adapting import Adapted, adapted, features_of
+from bilevelax.sklearn._clients import clients_of, labels_of, require_short, rows_of, stored, tasks_of
 
-TOLERANCE = 1e-4  # relative error of an adapted classifier
 MANY_TERMS = 2000  # of a Neumann series: beyond, a fit takes minutes
-
-
-@dataclasses.dataclass(frozen=True)
-class Adapted:
-    """A classifier for one task or client."""
-
-    classes_: np.ndarray
-    W: np.ndarray  # (classes, columns), the intercept's last
-    norm: float | None
-    converged: bool
-    intercept: bool = False  # whether the last column of W belongs to a constant
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        return _features(X, self.norm, self.intercept) @ self.W.T
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        scores = self.decision_function(X)
-        e = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return e / e.sum(axis=1, keepdims=True)
-
-    def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[np.argmax(self.decision_function(X), axis=1)]
-
-    def score(self, X: Any, y: Any) -> float:
-        """Accuracy."""
-        return float(np.mean(self.predict(X) == np.asarray(y)))
-
-
-def _features(X: Any, norm: float | None, intercept: bool) -> np.ndarray:
-    """Rows of length ``norm``, and a constant beside them where there is an intercept."""
-    length = None if norm is None else float(norm)  # an integer may be too long for JAX
-    rows = np.asarray(scaled(jnp.asarray(np.asarray(X), dtype=float), length, "MetaClassifier"))
-    return np.concatenate([rows, np.ones((len(rows), 1), rows.dtype)], axis=1) if intercept else rows
-
-
-@lru_cache(maxsize=64)
-def _proximal(lam: float, owner: str) -> Problem:
-    """The losses of the problem without its data: all that adapting needs, the same object for equal lam."""
-    empty = Labelled(jnp.zeros((1, 1, 1), float), jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32))
-    return proximal_problem(Tasks(empty, empty), lam=lam, batch=1, owner=owner)
-
-
-@program(static_argnames="steps")
-def _adapt(problem: Problem, x: Any, sample: Sample, steps: int) -> Solution:
-    at = jnp.zeros((), jnp.int32)
-    return newton_cg(problem, x, at, Pair(sample, sample), x, iterations=steps, tol=TOLERANCE)
 
 
 class MetaClassifier(ClassifierMixin, BaseEstimator):
@@ -137,24 +84,16 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
             require_positive(name, owner, getattr(self, name), optional=name == "norm")
         require_share("test_fraction", owner, self.test_fraction)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        _require_short(X, owner)
-        self.classes_, labels = _labels(y, owner)
-        groups = np.zeros(len(X), int) if groups is None else np.asarray(groups)
-        if groups.shape != (len(X),):
-            raise ValueError(
-                f"`groups` of {owner} must name the task of each of the {len(X)} rows. Got {groups.shape}."
-            )
-        self.ids_ = np.unique(groups)
-        features = _features(X, self.norm, self.fit_intercept)
-        clients = [(features[groups == i], labels[groups == i]) for i in self.ids_]
-        if min(len(rows) for _, rows in clients) < 2:
-            alone = self.ids_[np.argmin([len(rows) for _, rows in clients])]
-            raise ValueError(f"`groups` of {owner} must give each task at least 2 rows. Got one row for {alone}.")
-        self.tasks_ = _tasks(clients, None if self._moreau else self.test_fraction)
-        _warn_of_cost(self.problem_, owner)
+        require_short(X, owner)
+        self.classes_, labels = labels_of(y, owner)
+        features = features_of(X, self.norm, self.fit_intercept)
+        self.ids_, clients = clients_of(features, labels, groups, owner)
+        self.tasks_ = stored(clients, None if self._moreau else self.test_fraction)
+        problem = self.problem_
+        warn_of_cost(problem, owner)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         result = minimize(
-            self.problem_,
+            problem,
             minibatch(rt_mlmc(self.K), self.batch_size, contexts="spread"),
             optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.max_iter)),
             centre(len(self.classes_), features.shape[1]),
@@ -170,8 +109,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
     def problem_(self) -> Problem:
         """What was minimised."""
         self._require_rows()
-        tasks = Tasks(*(Labelled(**{k: jnp.asarray(a) for k, a in part.items()}) for part in self.tasks_.values()))
-        problem = proximal_problem(tasks, lam=self.lam, batch=8, owner=type(self).__name__)
+        problem = proximal_problem(tasks_of(self.tasks_), lam=self.lam, batch=8, owner=type(self).__name__)
         return problem.replace(f=problem.g, inverse=none()) if self._moreau else problem
 
     def adapt(self, X_support: Any, y_support: Any, steps: int = 50) -> Adapted:
@@ -182,27 +120,11 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         require_integer("steps", type(self).__name__, steps, 1)
         X = self._rows(X_support)
         check_consistent_length(X, y_support)
-        _require_short(X, type(self).__name__)
-        return self._adapted(_features(X, self.norm, self.fit_intercept), self._index(y_support), steps)
+        require_short(X, type(self).__name__)
+        return self._adapted(features_of(X, self.norm, self.fit_intercept), self._index(y_support), steps)
 
     def _adapted(self, rows: np.ndarray, labels: np.ndarray, steps: int = 50) -> Adapted:
-        """Rows of features are padded to a power of two, so that few programs serve all tasks."""
-        n = len(rows)
-        size = max(8, 1 << (n - 1).bit_length())
-        weights = np.where(np.arange(size) < n, 1 / n, 0.0)
-        at = np.minimum(np.arange(size), n - 1)
-        dtype = jnp.zeros((), float).dtype
-        features = jnp.asarray(rows[at], dtype)
-        sample = Sample(features, jnp.asarray(labels[at], jnp.int32), jnp.asarray(weights, dtype))
-        problem = _proximal(float(self.lam), type(self).__name__)
-        done = _adapt(problem, {"W": jnp.asarray(self.centre_)}, sample, steps)
-        W, converged = np.asarray(done.y["W"]), bool(done.error <= TOLERANCE)
-        if not np.isfinite(W).all():
-            raise ValueError(
-                f"Adapting overflowed: {type(self).__name__} has weights that are not finite. Make `lam` larger or "
-                "scale the columns of X."
-            )
-        return Adapted(self.classes_, W, self.norm, converged, self.fit_intercept)
+        return adapted(self.centre_classifier(), self.lam, rows, labels, steps, type(self).__name__)
 
     def save(self, folder: Any) -> Any:
         """Write what adapting and predicting need, without the rows: model.json and arrays.npz. Returns the folder."""
@@ -251,29 +173,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         return self.centre_classifier().predict_proba(self._rows(X))
 
 
-def _labels(y: np.ndarray, owner: str) -> tuple[np.ndarray, np.ndarray]:
-    from sklearn.utils.multiclass import check_classification_targets
-
-    check_classification_targets(y)
-    classes, labels = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"{owner} needs at least 2 classes; y holds 1 class only, {classes[0]!r}.")
-    return classes, labels
-
-
-def _require_short(X: np.ndarray, owner: str) -> None:
-    """Rows whose squared length the default precision can hold: else all that follows is infinite or zero."""
-    lengths = np.sqrt(np.sum((X / (np.abs(X).max() or 1.0)) ** 2, axis=1)) * np.abs(X).max()
-    most = float(np.sqrt(jnp.finfo(jnp.result_type(float)).max)) / 1e3
-    if lengths.max() > most:
-        row = int(np.argmax(lengths))
-        raise ValueError(
-            f"Rows of X of {owner} must be so short that their squares are numbers, at most {most:.3g}. Got a length "
-            f"of {lengths[row]:.3g} in row {row + 1}; scale the columns."
-        )
-
-
-def _warn_of_cost(problem: Problem, owner: str) -> None:
+def warn_of_cost(problem: Problem, owner: str) -> None:
     """The Neumann series has L / mu terms, and more the smaller lam is."""
     assert problem.mu_g is not None and problem.L_g1 is not None
     terms = default_N(problem.mu_g, problem.L_g1)
@@ -284,13 +184,6 @@ def _warn_of_cost(problem: Problem, owner: str) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _tasks(clients: Sequence[Any], fraction: float | None) -> dict[str, dict[str, np.ndarray]]:
-    """Training and test parts as plain arrays, which every way of saving understands; both are all without fraction."""
-    rows = list(clients)
-    tasks = Tasks(*[padded(rows, None)] * 2) if fraction is None else held_out(rows, fraction, None)
-    return {name: {k: np.asarray(v) for k, v in part._asdict().items()} for name, part in tasks._asdict().items()}
 
 
 class PersonalizedModel(MetaClassifier):
@@ -311,9 +204,7 @@ class PersonalizedModel(MetaClassifier):
             at = np.flatnonzero(self.ids_ == i)
             if not at.size:
                 raise ValueError(f"`ids` of PersonalizedModel holds {i!r}, which was not in the groups of fit.")
-            train = self.tasks_["train"]
-            n = int(train["counts"][at[0]])
-            made[i] = self._adapted(train["features"][at[0], :n], train["labels"][at[0], :n])
+            made[i] = self._adapted(*rows_of(self.tasks_, int(at[0])))
         return made
 
     def scores(self, X: Any, y: Any, groups: Any, support: Any) -> Any:

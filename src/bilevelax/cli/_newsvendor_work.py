@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -25,6 +26,7 @@ class Past(NamedTuple):
     X: Any
     y: np.ndarray
     notes: list[str]
+    health: list[str]
 
 
 class JudgedModel(NamedTuple):
@@ -37,10 +39,11 @@ class JudgedModel(NamedTuple):
     notes: list[str]
 
 
-def read_past(file: Path, target: str, date: str | None) -> Past:
+def read_past(file: Path, target: str, date: str | None, category: str | None = None) -> Past:
     """Rows with known demand, in the order of time where there is a date."""
     import numpy as np
 
+    from bilevelax.tables import health
     from bilevelax.tables import schema as tables
     from bilevelax.tables.csv_files import read_table
     from bilevelax.tables.dates import dates_of
@@ -48,14 +51,18 @@ def read_past(file: Path, target: str, date: str | None) -> Past:
     whole = read_table(file)
     targets = tables.named(target, whole.columns)
     table, y, notes = tables.targets_of(whole, targets, file)
-    schema = tables.learn_schema(table, targets, date, file)
+    names = () if category is None else tables.named(category, whole.columns)
+    schema = tables.learn_schema(table, targets, date, file, names)
+    found = [*table.attrs["health"], *health.date_findings(table, schema.date, schema.day_first)]
+    found += health.repeated_findings(table, targets, table.attrs["rows"])
+    found += health.column_findings(table, schema.columns, y, targets)
     if schema.date:
         order = np.argsort(dates_of(table, schema.date, file, schema.day_first).to_numpy(), kind="stable")
         if (np.diff(order) < 0).any():
             notes.append(f"rows were sorted by {schema.date}")
             table, y = table.iloc[order].reset_index(drop=True), y[order]
-    X, found = schema.encode(table, file)
-    return Past(file, schema, X, y, [*notes, *found])
+    X, filled = schema.encode(table, file)
+    return Past(file, schema, X, y, [*notes, *filled], found)
 
 
 def subsample_note(rows: int) -> list[str]:
@@ -78,6 +85,8 @@ def learn(past: Past, perturb: str | None, **settings: Any) -> tuple[Any, list[s
     movable = past.schema.movable(None if perturb is None else named(perturb, past.schema.columns))
     places = {name: j for j, name in enumerate(past.X)}
     numbers = [places[name] for name in movable]
+    if not numbers and settings["penalty"] == "cv":
+        settings["penalty"] = math.inf  # every price of moving nothing is the same problem
     model = RobustNewsvendor(perturb=numbers or "none", verbose=sys.stderr.isatty(), **settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -117,6 +126,7 @@ def judge(model: Path, file: Path) -> JudgedModel:
     from bilevelax.sklearn.compare import Outcome, tabulate
     from bilevelax.sklearn.persist import kept_rows
     from bilevelax.tables.csv_files import read_table
+    from bilevelax.tables.health import trained_on
     from bilevelax.tables.schema import targets_of
 
     rule, schema = load(model)
@@ -127,6 +137,7 @@ def judge(model: Path, file: Path) -> JudgedModel:
         table, y = table.iloc[some].reset_index(drop=True), y[some]
     X, found = schema.encode(table, file)
     kept = kept_rows(model, rule)
+    notes += [*table.attrs["health"], *trained_on(X.to_numpy(float), y, *kept)]
     if len(kept[0]) == KEPT:
         notes.append(f"baselines were fitted on the last {KEPT} of the model's rows")
     outcomes = {"robust": Outcome.of(rule, X, y)}

@@ -47,6 +47,14 @@ def penalty_option(word: str) -> Any:
         raise ValueError(f"`--penalty` must be a number, inf or cv. Got {word!r}.") from None
 
 
+def health_block(findings: list[str]) -> list[str]:
+    """What to look at in the data, before anything else."""
+    if not findings:
+        return ["Data health: nothing found to look at"]
+    things = "1 thing" if len(findings) == 1 else f"{len(findings)} things"
+    return [f"Data health: {things} to look at", *(f"  ! {finding}" for finding in findings)]
+
+
 def number(value: float) -> Any:
     """For JSON, which knows no infinity."""
     return float(value) if math.isfinite(value) else str(float(value))
@@ -58,7 +66,12 @@ def fit(
     target: Annotated[str, typer.Option(help="Column of the demand; several, separated by commas.")],
     holding: Annotated[float, typer.Option(help="Cost of a unit left over.")] = 1.0,
     backlog: Annotated[float, typer.Option(help="Cost of a unit missing.")] = 3.0,
-    date: Annotated[str | None, typer.Option(help="Column of dates; by default `date`, if there is one.")] = None,
+    date: Annotated[
+        str | None, typer.Option(help="Column of dates; by default `date`, `Date` or `Datum`, if there is one.")
+    ] = None,
+    category: Annotated[
+        str | None, typer.Option(help="Columns of numbers that are names (stores, items), separated by commas.")
+    ] = None,
     perturb: Annotated[
         str | None, typer.Option(help="Columns whose values may be off, separated by commas; by default measurements.")
     ] = None,
@@ -84,11 +97,11 @@ def fit(
         "random_state": seed,
     }
     with busy(f"Reading {file}"):
-        past = _newsvendor_work.read_past(file, target, date)
+        past = _newsvendor_work.read_past(file, target, date, category)
     told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
-        say(head, *past.schema.report(), *told)
+        say(head, *health_block(past.health), *past.schema.report(), *told)
     out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before the work
     tell(f"Learning from {len(past.X)} rows: a forest, then {max_iter} steps for each penalty")
     model, movable, warned = _newsvendor_work.learn(past, perturb, **settings)
@@ -97,12 +110,14 @@ def fit(
         path = [{"penalty": number(value), "validation_cost": cost} for value, cost in model.path_.items()]
         columns = {"features": list(past.X), "columns": past.schema.columns, "ignored": past.schema.ignored}
         found = {"penalty": number(model.penalty_), "steps": model.n_iter_, "path": path, "notes": [*told, *warned]}
-        print_json({"model": str(out), "rows": len(past.X), **columns, "may_move": movable, **found})
+        document = {"model": str(out), "rows": len(past.X), "health": past.health, **columns, "may_move": movable}
+        print_json({**document, **found})
         return
     tried = ", ".join(f"{value:g}: {cost:.4g}" for value, cost in model.path_.items())
+    price = f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried or 'not computed'})"
     say(
         f"May move: {', '.join(movable) or 'nothing'}",
-        f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried or 'not computed'})",
+        price if movable else f"Nothing may move, so there is no penalty to choose; {model.n_iter_} steps",
         *warned,
         f"Model: {out}",
     )
@@ -120,13 +135,16 @@ def order(
     Example: bilevelax newsvendor order model/ tomorrow.csv --out orders.csv
     """
     from bilevelax.tables.csv_files import read_table, write_with
+    from bilevelax.tables.other_files import require_ending
 
     rule, schema = _newsvendor_work.load(model)
     with busy(f"Reading {file}"):
+        require_ending(out)
         table = read_table(file)
         if not len(table):
             raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
         X, notes = schema.encode(table, file)
+        notes = [*table.attrs["notes"], *notes]
     names = ["order"] if len(schema.targets) == 1 else [f"order_{name}" for name in schema.targets]
     with busy(f"Writing {len(table)} orders to {out}"):
         orders = rule.predict(X).reshape(len(X), -1)

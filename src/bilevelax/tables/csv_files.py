@@ -1,4 +1,4 @@
-"""CSV files as data frames, and written back as they were."""
+"""Tables of files as data frames, and written back as they were."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from bilevelax.base.errors import require_package
 from bilevelax.datasets.csv_layout import ENCODING, Layout, layout_of, not_text, rows_of, too_long
+from bilevelax.tables.cells import is_text, read_cells
+from bilevelax.tables.other_files import kind_of, read_other, require_ending, unpacked, write_table
 
 LONGEST = 60  # characters of a cell in a sentence
 FORMULA = r"[=+\-@]."  # a lone dash is none
@@ -20,10 +22,32 @@ def pandas() -> Any:
 
 
 def read_table(path: str | Path) -> Any:
-    """A CSV file as a data frame."""
+    """A file as a data frame; ``attrs["notes"]`` tells of cells that were not read as they stand."""
     path = Path(path).expanduser()
-    layout = layout_of(path)
-    return _read(path, layout, decimal=layout.decimal)
+    if kind_of(path) in ("xlsx", "parquet"):
+        return _typed(read_other(path), path, ".")
+    with unpacked(path) as plain:
+        layout = layout_of(plain)
+        return _typed(_read(plain, layout, decimal=layout.decimal), path, layout.decimal)
+
+
+def _typed(table: Any, path: Path, decimal: str) -> Any:
+    """Columns of text that hold numbers as numbers; a sentence where all but a few cells are numbers."""
+    pd, notes = pandas(), []
+    for name in table.columns:
+        cells = read_cells(table[name], name, decimal, pd) if is_text(table[name], pd) else None
+        if cells is None:
+            continue
+        if len(cells.wrong):
+            others = f", and {len(cells.wrong) - 1} more such cells" if len(cells.wrong) > 1 else ""
+            raise ValueError(
+                f"Column {name!r} of {path} holds numbers, but {shown(cells.wrong.iloc[0])} in row "
+                f"{cells.wrong.index[0] + 1}{others}. Mend or empty such cells."
+            )
+        table[name] = cells.numbers
+        notes += cells.notes
+    table.attrs["notes"] = notes
+    return table
 
 
 def _read(path: Path, layout: Layout, **options: Any) -> Any:
@@ -53,19 +77,24 @@ def _require_empty_ends(path: Path, layout: Layout) -> None:
 
 def shown(value: Any) -> str:
     """A cell for a sentence, however long it is."""
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
 
 
 def write_with(path: Path, columns: dict[str, np.ndarray], out: Path) -> list[str]:
     """The file ``path`` with columns added or replaced, every other cell as it was; returns what to tell of it."""
-    path = path.expanduser()
-    layout = layout_of(path)
-    table = _read(path, layout, dtype=str, keep_default_na=False)
+    path, how = path.expanduser(), {}
+    require_ending(out)
+    if kind_of(path) in ("xlsx", "parquet"):
+        table = read_other(path)
+    else:
+        with unpacked(path) as plain:
+            layout = layout_of(plain)
+            table = _read(plain, layout, dtype=str, keep_default_na=False)
+        how = {"sep": layout.separator, "decimal": layout.decimal}
     out.parent.mkdir(parents=True, exist_ok=True)
-    how = {"sep": layout.separator, "decimal": layout.decimal, "compression": None}
-    table.assign(**columns).to_csv(out, index=False, **how)
-    replaced = [f"column {name} of {path} was replaced" for name in columns if name in layout.names]
+    replaced = [f"column {name} of {path} was replaced" for name in columns if name in table.columns]
+    write_table(table.assign(**columns), out, **how)
     return [*replaced, *_formulas(table.drop(columns=list(columns), errors="ignore"))]
 
 

@@ -9,16 +9,51 @@ import numpy as np
 
 from bilevelax.tables.csv_files import pandas, shown
 
-NUMERIC = r"^\s*(\d{1,2})([./-])(\d{1,2})[./-]\d{4}"  # 31.12.2024, 12/31/2024
+NUMERIC = r"^\s*(\d{1,2})([./-])(\d{1,2})[./-](?:\d{4}|\d{2})(?!\d)"  # 31.12.2024, 12/31/2024, 31/12/24
+NAMES = ("date", "datum")  # of a column of dates, whatever its capitals
+SERIAL = (20_000, 80_000)  # days since 1899-12-30, as spreadsheets count them: 1954 to 2119
 OFFSET = r"(:\d\d(?:\.\d+)?)\s*(?:Z|[+-]\d{2}:?\d{2})$"  # of a time zone: the date is the local one
 
 LONGEST = 64  # characters of a date: parsers take ever longer over more
 
 
 def reads_day_first(column: Any) -> bool:
-    """31.12.2024 always; 31/12/2024 and 31-12-2024 where some first number is no month."""
+    """31.12.2024 always; 31/12/2024 and 31/12/24 where some first number is no month.
+
+    Where every number could be a month, the reading in which the days lie closer together.
+    """
     parts = column.astype(str).str[:LONGEST].str.extract(NUMERIC).dropna()
-    return bool(len(parts) and ((parts[1] == ".").all() or (parts[0].astype(int) > 12).any()))
+    if not len(parts) or (parts[1] == ".").all():
+        return bool(len(parts))
+    if (parts[0].astype(int) > 12).any():
+        return True
+    return is_ambiguous(column) and _length(column, True) < _length(column, False)
+
+
+def is_ambiguous(column: Any) -> bool:
+    """Whether 02/05/2024 could be in February and in May, and no other row tells."""
+    parts = column.astype(str).str[:LONGEST].str.extract(NUMERIC).dropna()
+    slashes = parts[parts[1] != "."]
+    return bool(len(slashes) and (slashes[[0, 2]].astype(int) <= 12).all(axis=None))
+
+
+def _length(column: Any, day_first: bool) -> float:
+    """Days from row to row, added up."""
+    days = _parsed(column, day_first).dropna()
+    return float(abs(days.diff().dt.total_seconds()).sum()) if len(days) > 1 else 0.0
+
+
+def date_column(table: Any) -> str | None:
+    """The column called date, Date or Datum, if there is one."""
+    return next((name for name in table.columns if str(name).lower() in NAMES), None)
+
+
+def is_serial(column: Any) -> bool:
+    """Whether dates are numbers as spreadsheets store them."""
+    if not pandas().api.types.is_numeric_dtype(column) or not len(column.dropna()):
+        return False
+    values = column.dropna().astype(float)
+    return bool(((values % 1 == 0) & (values > SERIAL[0]) & (values < SERIAL[1])).all())
 
 
 def dates_of(table: Any, name: str, path: Any, day_first: bool) -> Any:
@@ -42,6 +77,8 @@ def _parsed(column: Any, day_first: bool) -> Any:
     pd = pandas()
     if pd.api.types.is_datetime64_any_dtype(column):
         return column
+    if is_serial(column):
+        return pd.to_datetime(column, unit="D", origin="1899-12-30")
     if pd.api.types.is_numeric_dtype(column):  # 20241231; as a number it would be nanoseconds since 1970
         whole = column.astype(float) % 1 == 0
         return pd.to_datetime(column.where(whole, 0).astype("int64").astype(str), format="%Y%m%d", errors="coerce")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from collections import Counter
 from typing import Any
 
@@ -13,10 +14,13 @@ from bilevelax.base.declared import either, list_of, map_of, number, one_of, rec
 from bilevelax.datasets.demand import WEEKDAYS
 from bilevelax.tables.columns import MANY_VALUES
 from bilevelax.tables.csv_files import pandas, shown
-from bilevelax.tables.dates import dates_of, reads_day_first
+from bilevelax.tables.dates import date_column, dates_of, reads_day_first
+from bilevelax.tables.health import demand_findings, launch_findings
 
 MISSING_CATEGORY = "(missing)"
 TOO_MANY = 50  # different words in a column that is then taken for an identifier
+MOST_NAMED = 1_000  # categories where `--category` asks for them
+NAMES_ONE = re.compile(r"(^|[_\s-])(id|ids|code|sku|store|shop|item|product|article|branch|plz|zip)$", re.IGNORECASE)
 
 
 def numbers_of(column: Any) -> Any:
@@ -46,7 +50,12 @@ def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray
     notes = [f"{int((~known).sum())} rows without demand were left out"] if not known.all() else []
     if known.sum() < 2:
         raise ValueError(f"{path} has {int(known.sum())} row(s) with known demand: at least 2 are needed.")
-    return table[known].reset_index(drop=True), y[known].to_numpy(float), notes
+    y_known, rows = y[known].to_numpy(float), np.flatnonzero(known) + 1
+    kept = table[known].reset_index(drop=True)
+    kept.attrs["health"] = [*table.attrs.get("notes", []), *launch_findings(y, known)]
+    kept.attrs["health"] += demand_findings(y_known, names, rows)
+    kept.attrs["rows"] = rows
+    return kept, y_known, notes
 
 
 YES_NO = one_of(True, False)
@@ -185,39 +194,48 @@ def _word(value: Any) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def learn_schema(table: Any, targets: list[str], date: str | None, path: Any) -> Schema:
-    """Decide how each column is used."""
-    if date is None and "date" in table.columns:
-        date = "date"
+def _use(column: Any, name: str, asked: bool) -> dict[str, Any] | str:
+    """How a column is used, or why it is not."""
+    different = column.nunique(dropna=False)
+    if different < 2:
+        return "it is constant"
+    number = pandas().api.types.is_numeric_dtype(column)
+    if number and not asked and not (different <= TOO_MANY and are_names(column, name)):
+        values = column.to_numpy(float)
+        finite = values[np.isfinite(values)]
+        if not len(finite):
+            return "it holds no finite number"
+        gaps, many = len(finite) < len(values), bool(different > MANY_VALUES)
+        return {"kind": "number", "fill": float(np.median(finite)), "gaps": gaps, "many": many}
+    if different > (MOST_NAMED if asked else TOO_MANY):
+        return f"{different} different words look like an identifier"
+    return {"kind": "category", "values": sorted(set(_levels(column)[1]))}
+
+
+def are_names(column: Any, name: str) -> bool:
+    """Whether whole numbers are names: a store's number is none to compute with."""
+    values = column.dropna().to_numpy(float)
+    return bool(NAMES_ONE.search(str(name))) and bool((values % 1 == 0).all())
+
+
+def learn_schema(table: Any, targets: list[str], date: str | None, path: Any, category: Any = ()) -> Schema:
+    """Decide how each column is used; those of ``category`` hold names, whatever they look like."""
+    date = date_column(table) if date is None else date
     if date is not None and date not in table.columns:
         raise ValueError(f"{path} has no column {date!r}, which holds the dates: name it with --date.")
+    for name in category:
+        if name not in table.columns or name in targets:
+            raise ValueError(f"`--category` names {name!r}, which is no column of {path} beside the demand.")
     day_first = date is not None and reads_day_first(table[date])
     columns: dict[str, dict[str, Any]] = {}
     ignored: dict[str, str] = {}
     for name in table.columns:
-        if name in targets or name == date:
-            continue
-        column = table[name]
-        different = column.nunique(dropna=False)
-        if different < 2:
-            ignored[name] = "it is constant"
-        elif pandas().api.types.is_numeric_dtype(column):
-            values = column.to_numpy(float)
-            finite = values[np.isfinite(values)]
-            gaps = len(finite) < len(values)
-            if not len(finite):
-                ignored[name] = "it holds no finite number"
-                continue
-            columns[name] = {
-                "kind": "number",
-                "fill": float(np.median(finite)),
-                "gaps": gaps,
-                "many": bool(different > MANY_VALUES),
-            }
-        elif different > TOO_MANY:
-            ignored[name] = f"{different} different words look like an identifier"
-        else:
-            columns[name] = {"kind": "category", "values": sorted(set(_levels(column)[1]))}
+        if name not in targets and name != date:
+            used = _use(table[name], name, name in category)
+            if isinstance(used, str):
+                ignored[name] = used
+            else:
+                columns[name] = used
     if not columns and date is None:
         raise ValueError(f"{path} has no column that could be used beside {', '.join(targets)}.")
     schema = Schema(targets, date, columns, ignored, day_first)

@@ -1,0 +1,131 @@
+"""Data health: what an analyst should look at before a rule is believed. Nothing here changes a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bilevelax.tables.cells import is_text
+from bilevelax.tables.columns import MANY_VALUES
+from bilevelax.tables.csv_files import pandas
+from bilevelax.tables.dates import is_ambiguous, is_serial
+
+FAR = 20.0  # quartile distances from the upper quartile: beyond, a demand is taken for a typo
+TIMES = 10.0  # and so many times the median
+LEAK = 0.999  # correlation of a column with the demand that nobody could have known before
+SHARE = 0.2  # of the rows lost to one product, or shared with the training rows
+
+
+def demand_findings(y: np.ndarray, names: list[str], rows: np.ndarray) -> list[str]:
+    """Demands that look like typos or returns; ``rows`` are their places in the file."""
+    found = []
+    for name, values in zip(names, y.T, strict=True):
+        negative = np.flatnonzero(values < 0)
+        if len(negative):
+            found.append(
+                f"{name}: {len(negative)} demands are below 0 ({values[negative[0]]:.12g} in row {rows[negative[0]]}). "
+                "Returns? Write what was asked for, or leave these rows out"
+            )
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+        far = np.flatnonzero((values > high + FAR * max(high - low, 0.05 * abs(middle))) & (values > TIMES * middle))
+        if len(far):
+            at = far[np.argmax(values[far])]
+            found.append(
+                f"{name}: {values[at]:.12g} in row {rows[at]} is {_times(values[at], middle)} the median. "
+                "A typo? It raises every order; mend it or leave the row out"
+            )
+    return found
+
+
+def _times(value: float, middle: float) -> str:
+    return f"{value / middle:,.0f} times" if middle > 0 else "far above"
+
+
+def launch_findings(y: Any, known: np.ndarray) -> list[str]:
+    """Products without demand on days that others have: their rows are lost for all."""
+    found = []
+    for name in y.columns:
+        alone = int((y[name].isna().to_numpy() & y.drop(columns=name).notna().all(axis=1).to_numpy()).sum())
+        if y.shape[1] > 1 and alone > SHARE * len(y):
+            found.append(
+                f"{name} has no demand in {alone} rows, which are lost for all products "
+                f"({int(known.sum())} of {len(y)} remain). Fit it alone: one model for each --target"
+            )
+    return found
+
+
+def date_findings(table: Any, date: str | None, day_first: bool) -> list[str]:
+    """How dates were read where they could be read otherwise."""
+    if date is None:
+        return [
+            f"{name} looks like dates and is not used: name it with --date {name}"
+            for name in table.columns
+            if is_text(table[name], pandas()) and _are_dates(table[name])
+        ]
+    if is_serial(table[date]):
+        return [f"{date}: {int(table[date].iloc[0])} is read as a spreadsheet's count of days"]
+    if is_ambiguous(table[date]):
+        how = "day first" if day_first else "month first"
+        return [
+            f"{date}: {table[date].iloc[0]} is read {how}; no row tells it apart from the other way. "
+            "Write dates as 2024-12-31 to be sure"
+        ]
+    return []
+
+
+def _are_dates(column: Any) -> bool:
+    text = column.dropna().astype(str).str.strip()
+    return len(text) > 0 and bool(text.str.match(r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})\b").all())
+
+
+def repeated_findings(table: Any, names: list[str], rows: np.ndarray) -> list[str]:
+    """Rows that agree in everything known before, and contradict each other in demand."""
+    before = [name for name in table.columns if name not in names]
+    if not before:
+        return []
+    same = table.duplicated(before, keep=False)
+    groups = table[same].groupby(before, dropna=False, sort=False)[names].nunique()
+    bad = groups[(groups > 1).any(axis=1)]
+    if not len(bad):
+        return []
+    twins = table[same & ~table.duplicated([*before, *names], keep=False)]
+    first = [int(rows[i]) for i in twins.index[:2]]
+    return [
+        f"{len(bad)} sets of rows are equal but for their demand (rows {' and '.join(map(str, first))}). "
+        "A day entered twice, or a column that tells them apart is missing"
+    ]
+
+
+def column_findings(table: Any, columns: dict[str, dict[str, Any]], y: np.ndarray, names: list[str]) -> list[str]:
+    """Columns that give the demand away."""
+    found = []
+    for column, how in columns.items():
+        if how["kind"] != "number":
+            continue
+        values = pandas().to_numeric(table[column], errors="coerce").to_numpy(float)
+        ok = np.isfinite(values)
+        for name, demand in zip(names, y.T, strict=True):
+            if ok.sum() > MANY_VALUES and _correlation(values[ok], demand[ok]) > LEAK:
+                found.append(
+                    f"{column} gives {name} away (correlation above {LEAK}). "
+                    "If it is not known before the day, take the column out of the file"
+                )
+    return found
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    return float(abs(np.corrcoef(a, b)[0, 1])) if np.ptp(a) > 0 and np.ptp(b) > 0 else 0.0
+
+
+def trained_on(X: np.ndarray, y: np.ndarray, kept_X: np.ndarray, kept_y: np.ndarray) -> list[str]:
+    """Whether a model is judged on the rows that it learnt from."""
+    seen = {row.tobytes() for row in np.column_stack([kept_X, kept_y.reshape(len(kept_X), -1)]).astype(float)}
+    both = np.column_stack([X, y.reshape(len(X), -1)]).astype(float)
+    shared = sum(row.tobytes() in seen for row in both)
+    if shared <= SHARE * len(both):
+        return []
+    return [
+        f"{shared} of {len(both)} rows are rows that the model was trained on: costs of new days will be higher. "
+        "Keep the last days out of fit, and evaluate on them"
+    ]

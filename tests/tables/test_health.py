@@ -1,0 +1,169 @@
+"""Input that is never silently wrong: cells as people write them, and what is said of suspicious data."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+
+import pandas as pd
+
+from bilevelax.tables import health
+from bilevelax.tables.csv_files import read_table, write_with
+from bilevelax.tables.schema import learn_schema, targets_of
+
+
+def written(tmp_path, text, name="days.csv"):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path / name
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers", "note"),
+    [
+        (["60%", "5%"], [60, 5], "'60%' is read as 60"),
+        (["$1.99", "$ 12"], [1.99, 12], "'$1.99' is read as 1.99"),
+        (['"12,5"', "7"], [12.5, 7], "',' is the decimal mark"),
+        (['"1,234"', '"12,000.5"'], [1234, 12000.5], "',' separates thousands"),
+        (["1 234", "999"], [1234, 999], "'1 234' is read as 1234"),
+        (["3", "-", "?", "4"], [3, np.nan, np.nan, 4], "2 cells hold '-', '?' and count as missing"),
+    ],
+)
+def test_numbers_as_people_write_them(tmp_path, cells, numbers, note):
+    table = read_table(written(tmp_path, "a,b\n" + "".join(f"{cell},1\n" for cell in cells)))
+    np.testing.assert_array_equal(table["a"], numbers)
+    assert note in table.attrs["notes"][0]
+
+
+def test_a_point_beside_decimal_commas_separates_thousands(tmp_path):
+    """8.140 was read as 8.14, and orders were of 12 instead of 12,000."""
+    table = read_table(written(tmp_path, "rain;demand\n0,5;8.140\n1,5;12.000\n"))
+    assert table["demand"].tolist() == [8140, 12000] and table["rain"].tolist() == [0.5, 1.5]
+    assert table.attrs["notes"] == ["demand: '8.140' is read as 8140 ('.' separates thousands)"]
+
+
+def test_few_words_among_numbers_are_named_and_many_are_words(tmp_path):
+    rows = "".join(f"{i},1\n" for i in range(40))
+    with pytest.raises(ValueError, match=r"Column 'a' of .* holds numbers, but 'wet' in row 41. Mend or empty"):
+        read_table(written(tmp_path, f"a,demand\n{rows}wet,1\n"))
+    with pytest.raises(ValueError, match=r"holds numbers, but '1.5' in row 41"):  # beside 12,5 no reading fits both
+        read_table(written(tmp_path, "a;demand\n" + "".join(f"{i},5;1\n" for i in range(40)) + "1.5;1\n"))
+    assert read_table(written(tmp_path, "a,b\nwet,1\n3,1\ndry,2\n"))["a"].tolist() == ["wet", "3", "dry"]
+
+
+def test_numbers_that_are_names(tmp_path):
+    rows = "".join(f"{i % 7},{i % 30},{i}\n" for i in range(60))
+    table = read_table(written(tmp_path, f"store,week,demand\n{rows}"))
+    kinds = lambda schema: {name: how["kind"] for name, how in schema.columns.items()}
+    assert kinds(learn_schema(table, ["demand"], None, "t")) == {"store": "category", "week": "number"}
+    asked = learn_schema(table, ["demand"], None, "t", ["week"])
+    assert kinds(asked) == {"store": "category", "week": "category"}
+    with pytest.raises(ValueError, match="`--category` names 'shop', which is no column of t"):
+        learn_schema(table, ["demand"], None, "t", ["shop"])
+
+
+@pytest.mark.parametrize("name", ["date", "Date", "DATUM"])
+def test_a_column_of_dates_is_found_by_its_name(tmp_path, name):
+    table = read_table(written(tmp_path, f"{name},demand\n2024-01-01,1\n2024-01-02,2\n"))
+    assert learn_schema(table, ["demand"], None, "t").date == name
+
+
+def demands(tmp_path, text, names):
+    path = written(tmp_path, text)
+    return targets_of(read_table(path), names, path)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (5000, "demand: 5000 in row 31 is 94 times the median. A typo?"),
+        (1e12, "times the median. A typo?"),
+        (-4, "demand: 1 demands are below 0 (-4 in row 31). Returns?"),
+    ],
+)
+def test_suspicious_demands(tmp_path, value, sentence):
+    rows = "".join(f"{i},{50 + i % 7}\n" for i in range(30))
+    table, _, _ = demands(tmp_path, f"a,demand\n{rows}30,{value}\n", ["demand"])
+    (finding,) = table.attrs["health"]
+    assert sentence in finding
+
+
+def test_ordinary_demands_are_not_suspicious(tmp_path):
+    """Heavy tails of real shops: lognormal, and many days without a sale."""
+    rng = np.random.default_rng(0)
+    for values in (rng.lognormal(3, 0.8, 400), rng.poisson(0.7, 400), rng.negative_binomial(1, 0.1, 400)):
+        assert health.demand_findings(values[:, None].astype(float), ["demand"], np.arange(400)) == []
+
+
+def test_a_product_launched_late_is_named(tmp_path):
+    rows = "".join(f"{i},{i},{i if i > 25 else ''}\n" for i in range(37))
+    table, y, notes = demands(tmp_path, f"a,old,new\n{rows}", ["old", "new"])
+    assert len(y) == 11 and notes == ["26 rows without demand were left out"]
+    assert table.attrs["health"] == [
+        "new has no demand in 26 rows, which are lost for all products (11 of 37 remain). "
+        "Fit it alone: one model for each --target"
+    ]
+
+
+def test_columns_that_leak_and_days_entered_twice():
+    rng = np.random.default_rng(0)
+    demand = rng.poisson(40, 60).astype(float)
+    table = pd.DataFrame({"sold": 2 * demand + 1, "rain": rng.normal(size=60), "demand": demand})
+    columns = {name: {"kind": "number"} for name in ("sold", "rain")}
+    (leak,) = health.column_findings(table, columns, demand[:, None], ["demand"])
+    assert leak.startswith("sold gives demand away")
+    twice = pd.DataFrame({"date": ["d1", "d2", "d2", "d3", "d3"], "demand": [1, 2, 3, 4, 4]})
+    (twin,) = health.repeated_findings(twice, ["demand"], np.arange(1, 6))
+    assert twin.startswith("1 sets of rows are equal but for their demand (rows 2 and 3)")
+    assert health.repeated_findings(twice.drop(index=1), ["demand"], np.arange(1, 6)) == []  # a copy
+
+
+def test_dates_that_could_be_read_otherwise():
+    table = pd.DataFrame({"when": ["02/05/2024", "03/05/2024"]})
+    (finding,) = health.date_findings(table, "when", True)
+    assert finding.startswith("when: 02/05/2024 is read day first; no row tells it apart")
+    assert health.date_findings(pd.DataFrame({"when": ["13/05/2024"]}), "when", True) == []
+    (unused,) = health.date_findings(table, None, False)
+    assert unused == "when looks like dates and is not used: name it with --date when"
+    (serial,) = health.date_findings(pd.DataFrame({"when": [45292]}), "when", False)
+    assert "spreadsheet's count of days" in serial
+
+
+def test_rows_of_training_are_recognised():
+    X, y = np.arange(20.0).reshape(10, 2), np.arange(10.0)
+    (finding,) = health.trained_on(X, y, X[:6], y[:6])
+    assert finding.startswith("6 of 10 rows are rows that the model was trained on")
+    assert health.trained_on(X[6:], y[6:], X[:6], y[:6]) == []
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "csv.gz", "parquet"])
+def test_other_kinds_of_files_are_read_and_written(tmp_path, ending):
+    pytest.importorskip("openpyxl" if ending == "xlsx" else "pyarrow")
+    path, plain = tmp_path / f"days.{ending}", pd.DataFrame({"rain": [0.5, 1.5], "word": ["a", "b"], "demand": [3, 4]})
+    if ending == "xlsx":
+        plain.to_excel(path, index=False)
+    elif ending == "parquet":
+        plain.to_parquet(path)
+    else:
+        path.write_bytes(gzip.compress(plain.to_csv(index=False).encode()))
+    assert read_table(path).to_dict("list") == plain.to_dict("list")
+    out = tmp_path / "new" / f"orders.{ending}"
+    assert write_with(path, {"order": np.array([1.25, 2.5])}, out) == []
+    assert read_table(out)["order"].tolist() == [1.25, 2.5] and read_table(out)["word"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("beginning", [b"PAR1", b"\x1f\x8b\x08"])
+def test_damaged_files_of_other_kinds(tmp_path, beginning):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t").write_bytes(beginning + bytes(200))
+    with pytest.raises(ValueError, match=r"is no whole (parquet|gzip) file") as told:
+        read_table(tmp_path / "t")
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("ending", ["xls", "ods", "json"])
+def test_endings_whose_programs_read_no_csv_are_refused(tmp_path, ending):
+    path = written(tmp_path, "a,demand\n1,2\n")
+    with pytest.raises(ValueError, match=rf"`--out` must end in .csv, .csv.gz, .xlsx or .parquet. Got .*o.{ending}"):
+        write_with(path, {"order": np.ones(1)}, tmp_path / f"o.{ending}")

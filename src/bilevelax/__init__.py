@@ -62,6 +62,7 @@ __all__ = [
     "from_arrays",
     "from_clients",
     "from_joint",
+    "from_splits",
     "frozen",
     "hypergradient",
     "imaml",

@@ -85,6 +85,7 @@ from bilevelax.problems.special_cases import (
 from bilevelax.problems.special_cases import (
     stochastic_bilevel as stochastic_bilevel,
 )
+from bilevelax.problems.splits import from_splits as from_splits
 from bilevelax.problems.stored import from_arrays as from_arrays
 from bilevelax.run.minimize import minimize as minimize
 from bilevelax.run.projected import projected as projected

@@ -165,6 +165,7 @@ CALLS = {
     "from_arrays": stored,
     "from_clients": federated,
     "from_joint": pairs,
+    "from_splits": lambda: bx.from_splits(f, g, np.ones((1, 2)), *np.ones((2, 1, 3, 2)), init_y=lambda x, xi: xi),
     "frozen": lambda: answer(bx.frozen()),
     "hypergradient": lambda: bx.hypergradient(KEY, problem, x1, jnp.ones(2), problem.context(KEY), bx.none()),
     "imaml": lambda: gradient(bx.imaml(2, steps=2)),

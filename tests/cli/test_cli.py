@@ -60,6 +60,10 @@ def test_the_same_folder_goes_on_and_restart_does_not(tmp_path):
     assert invoke(*words, "--T", "20", "--step", "0.5", "--restart").exit_code == 0
     text = invoke("runs", str(tmp_path)).output
     assert text.count("finished") == 2 and "run.1" in text
+    told = " ".join(text.split())
+    assert "run.1: maml(batch=1" in told and "chain(identity(), scale(step_size=-0.01)), every=10" in told
+    listed = json.loads(invoke("runs", str(tmp_path), "--json").output)
+    assert "scale(step_size=-0.5)" in listed[0]["about"]["optimizer"] and listed[0]["seconds"] > 0
     with open(tmp_path / "run" / "lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         status = tmp_path / "run" / "status.json"

@@ -21,7 +21,7 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="Where to look, sub-folders included.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
-    """List the runs in a folder: state, step, time spent and time left.
+    """List the runs in a folder: state, step, time spent and time left, estimator and optimizer with their settings.
 
     A run that was killed or interrupted goes on when its command is given again.
     """
@@ -38,6 +38,8 @@ def runs(
     table = Table(f"Runs in {folder}", ("run", "state", "step", "of", "spent", "left"), rows)
     show(table, lambda cell: STATE_COLOURS.get(cell, ""))
     for name, each in zip(names, found, strict=True):
+        if each.about:
+            typer.echo(f"{name}: {each.about['estimator']} by {each.about['optimizer']}, every={each.about['every']}")
         if each.state == "failed":
             typer.echo(f"{name}: {each.message}")
 

@@ -70,7 +70,8 @@ class Estimator(NamedTuple):
 
     The rest is for those who build on it, `minibatch` and the like: ``levels``, what a lane does at a level;
     ``settings``, hashable, what it was made of, e.g. a `DoubleLoop`, a `Batch` or a `Warm`; ``contexts``, from the key
-    of an estimate to the stacked keys that `Problem.context` will get.
+    of an estimate to the stacked keys that `Problem.context` will get; ``generic``, whether it knows f, g and x through
+    the problem alone, so that it may be asked about another one: `minimize` then has F told along with its gradient.
     """
 
     init: Callable[[Problem, X], State]
@@ -78,6 +79,7 @@ class Estimator(NamedTuple):
     levels: Levels | None = None
     settings: Any = None
     contexts: Callable[[Key], Key] | None = None
+    generic: bool = False
 
     def keeps_state(self, problem: Problem, x: X) -> bool:
         """Whether something moves from call to call."""
@@ -89,6 +91,7 @@ def stateless(
     levels: Levels | None = None,
     settings: Any = None,
     contexts: Callable[[Key], Key] | None = None,
+    generic: bool = False,
 ) -> Estimator:
     """The estimator that remembers nothing between calls."""
     return Estimator(
@@ -97,6 +100,7 @@ def stateless(
         levels=levels,
         settings=settings,
         contexts=contexts,
+        generic=generic,
     )
 
 

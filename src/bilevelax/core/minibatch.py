@@ -51,7 +51,7 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified", contexts: 
         return mean(batch.estimates(batch.levels(key), lane_keys(key, m), problem, x))
 
     asked = None if estimator.contexts is None else lambda key: batch.keys_of_contexts(key)
-    return stateless(estimate, settings=batch, contexts=asked)
+    return stateless(estimate, settings=batch, contexts=asked, generic=estimator.generic)
 
 
 class Batch(NamedTuple):

@@ -14,8 +14,6 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bilevelax.base.errors import require_signature
-
 if TYPE_CHECKING:
     from bilevelax.core.inverse import InverseHessian
     from bilevelax.core.lower import LowerSolver
@@ -37,19 +35,7 @@ def static(**kw: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kw)
 
 
-# How each function of a problem is called; validated once per function.
-SIGNATURES = {
-    "f": ("x", "y", "eta", "xi"),
-    "g": ("x", "y", "eta", "xi"),
-    "sample_context": ("key", "data"),
-    "sample_conditional": ("key", "xi", "data"),
-    "init_y": ("x", "xi"),
-    "context_at": ("i", "data"),
-    "support": ("xi", "data"),
-    "guess": ("x", "xi", "data"),
-}
 SMALL = 64  # numbers in y: beyond, one matrix and many vectors are slower together than in turn
-OPTIONAL = ("context_at", "support", "guess")
 
 
 class Numbered(NamedTuple):
@@ -84,7 +70,7 @@ def by_number(before: Numbered | None, **given: Any) -> Numbered | None:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True, init=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, init=False, repr=False)
 class Problem:
     r"""Contextual stochastic bilevel problem, eq. (1)-(2).
 
@@ -159,24 +145,14 @@ class Problem:
         values = (f, g, sample_context, sample_conditional, init_y, data, constraint, mu_g, L_g1, numbered, support)
         for field, value in zip(dataclasses.fields(self), (*values, (hints or Hints())._replace(**ways)), strict=True):
             object.__setattr__(self, field.name, value)
-        self.require()
+        from bilevelax.problems.required import require  # these parts stand on this one
 
-    def require(self) -> None:
-        """Functions that can be called as they will be, and constants that can be."""
-        for name in SIGNATURES:
-            if name not in OPTIONAL or getattr(self, name) is not None:
-                require_signature(name, "Problem", getattr(self, name), SIGNATURES[name])
-        for name in ("mu_g", "L_g1"):
-            value = getattr(self, name)
-            if value is not None:
-                if not 0 < float(value) < float("inf"):
-                    raise ValueError(f"`{name}` of Problem must be a positive number. Got {value!r}.")
-                object.__setattr__(self, name, float(value))
-        if self.mu_g is not None and self.L_g1 is not None and self.mu_g > self.L_g1:
-            raise ValueError(
-                f"`mu_g` of Problem must not exceed `L_g1`. Got mu_g = {self.mu_g:g} and L_g1 = {self.L_g1:g}; "
-                "mu_g bounds the Hessian of g in y from below, L_g1 from above."
-            )
+        require(self)
+
+    def __repr__(self) -> str:
+        from bilevelax.problems.required import short
+
+        return short(self)
 
     def replace(self, **changes: Any) -> Problem:
         """The same problem with other parts, named as they are given to `Problem`."""

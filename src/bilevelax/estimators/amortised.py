@@ -115,7 +115,7 @@ def amortised(
         cost = Cost(xi=drawn, eta=drawn, grad_f=drawn, grad_g=fits, hess_g=fits, cross_g=m)
         return Estimate(jax.tree.map(lambda a: jnp.mean(a, axis=0), grads), cost, {}), state
 
-    return Estimator(init, estimate)
+    return Estimator(init, estimate, generic=True)
 
 
 class Model(NamedTuple):

@@ -261,7 +261,7 @@ def antithetic_mlmc(
         climb=partial(climb, settings=settings),
         finish=partial(finish, settings=settings),
     )
-    return stateless(parts.estimate, parts, contexts=first_of_split(4))
+    return stateless(parts.estimate, parts, contexts=first_of_split(4), generic=True)
 
 
 def _check(

@@ -32,6 +32,7 @@ from bilevelax.estimators._blocks import (
     tracker,
 )
 from bilevelax.exact.context_rows import Step, check_step, put, step_at, table_of_starts, take
+from bilevelax.problems.factor import one, with_factor
 
 
 class Bsvrb(NamedTuple):
@@ -112,24 +113,25 @@ def advance(key: Key, problem: Problem, x: X, state: BsvrbState, settings: Bsvrb
     seen = state.seen[blocks.rows]
     track = tracker(seen, settings.a, c)
     now, before = Point(x, take(state.y, blocks.rows)), Point(state.x_prev, take(state.y_prev, blocks.rows))
+    told, (here, there) = with_factor(problem), (Point(one(z.x), z.y) for z in (now, before))
 
     slope = lambda z: jax.vmap(problem.grad_g, in_axes=(None, 0, 0, 0))(z.x, z.y, blocks.eta_g, blocks.xi)
     s = put(state.s, blocks.rows, track(take(state.s, blocks.rows), slope(now), slope(before)))
     y = trees.add_scale(state.y, -size("tau", settings.tau), s)
     if settings.version == 1:
         mu = curvature(problem, settings.mu)
-        G_now, G_before, memory = by_hessians(problem, blocks, now, before, state.memory, track, mu, seen)
+        G_now, G_before, memory = by_hessians(told, blocks, here, there, state.memory, track, mu, seen)
         products = 2 * memory.shape[-1]
     else:
         move = lambda v, u: clip_rows(trees.add_scale(v, -size("tau_v", settings.tau_v), u), settings.R)
-        G_now, G_before, memory = by_adjoints(problem, blocks, now, before, state.memory, track, move)
+        G_now, G_before, memory = by_adjoints(told, blocks, here, there, state.memory, track, move)
         products = 2
 
     b = settings.b(state.t) if callable(settings.b) else settings.b
-    w = storm(state.w, G_before, G_now, jnp.where(state.t == 0, 0.0, 1.0 - b))
+    w = storm(state.w, G_before[0], G_now[0], jnp.where(state.t == 0, 0.0, 1.0 - b))
     cost = Cost(eta=3, grad_f=2, grad_g=2, hess_g=products, cross_g=2).times(settings.batch) + Cost(xi=1)
     state = BsvrbState(state.t + 1, x, w, y, state.y, s, state.seen.at[blocks.rows].set(True), memory)
-    return Estimate(w, cost.times(n), {}), state
+    return Estimate(w, cost.times(n), {"F": G_now[1]}), state
 
 
 def bsvrb(

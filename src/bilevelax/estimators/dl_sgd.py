@@ -34,4 +34,4 @@ def dl_sgd(
         grad, cost = loops.gradient(key_v, problem, x, y.last, xi)
         return Estimate(grad, Cost(xi=1) + y.cost + cost, {})
 
-    return stateless(estimate, settings=loops, contexts=first_of_split(4))
+    return stateless(estimate, settings=loops, contexts=first_of_split(4), generic=True)

@@ -91,4 +91,4 @@ def envelope(batch: int = 1, steps: int = 16, n: int | str = 32, step_size: floa
         drawn = batch * eta[1].shape[1]
         return Estimate(grad, Cost(xi=batch, eta=drawn, grad_f=drawn, grad_g=steps * drawn), {}, (xi, y))
 
-    return stateless(estimate, contexts=lambda key: addresses(key, 0))
+    return stateless(estimate, contexts=lambda key: addresses(key, 0), generic=True)

@@ -66,4 +66,4 @@ def imaml(n: int = 32, steps: int | None = 16, gamma: float | None = None, cg_st
         cost = cost + Cost(eta=2, grad_f=1, hess_g=products, cross_g=1)
         return Estimate(grad, Cost(xi=1) + cost.times(n), {})
 
-    return stateless(estimate, contexts=first_of_split(3))
+    return stateless(estimate, contexts=first_of_split(3), generic=True)

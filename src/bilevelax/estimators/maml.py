@@ -59,4 +59,4 @@ def maml(m: int = 1, gamma: float = 0.1, first_order: bool = False, batch: int =
         calls = Cost(eta=m + 1, grad_f=1, grad_g=m, hess_g=seconds, cross_g=seconds)
         return Estimate(jax.grad(loss)(x), Cost(xi=1) + calls.times(batch), {})
 
-    return stateless(estimate, contexts=first_of_split(3))
+    return stateless(estimate, contexts=first_of_split(3), generic=True)

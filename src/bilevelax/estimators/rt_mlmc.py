@@ -113,4 +113,4 @@ def rt_mlmc(
     """
     loops = DoubleLoop(K, lower, inverse, batch, base_level).checked("rt_mlmc")
     levels = levels_of(loops)
-    return stateless(levels.estimate, levels, loops, contexts=first_of_split(4))
+    return stateless(levels.estimate, levels, loops, contexts=first_of_split(4), generic=True)

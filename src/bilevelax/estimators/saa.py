@@ -71,4 +71,4 @@ def saa(
         aux = {**response.watched(), "newton_steps": response.solution.iterations}
         return Estimate(response.grad, drawn + response.cost, aux, visit(xi, response.solution.y))
 
-    return stateless(estimate, contexts=first_of_split(2))
+    return stateless(estimate, contexts=first_of_split(2), generic=True)

@@ -129,4 +129,4 @@ def single_loop(
         cost = dataclasses.replace(cost, xi=1 if table else cost.eta)
         return Estimate(grad, cost, {}), SingleLoopState(state.t + 1, y, v)
 
-    return Estimator(init, estimate)
+    return Estimator(init, estimate, generic=True)

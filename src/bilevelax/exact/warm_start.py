@@ -72,7 +72,7 @@ def warm_started(estimator: Estimator, memory: Memory | None = None) -> Estimato
         return found._replace(visits=()), memory.learn(state, xis, ys, starts)
 
     settings = Warm(estimator, partial(warm_started, memory=memory))
-    return Estimator(init, estimate, settings=settings, contexts=estimator.contexts)
+    return Estimator(init, estimate, settings=settings, contexts=estimator.contexts, generic=estimator.generic)
 
 
 def warm_table() -> Memory:
@@ -110,7 +110,7 @@ def _numbered(problem: Problem) -> Problem:
         sample_conditional=inner(problem.sample_conditional, 1),
         support=None if problem.support is None else inner(problem.support, 0),
         init_y=inner(problem.init_y, 1),
-        constraint=problem.constraint and problem.constraint.seeing(lambda xi: xi[1]),
+        constraint=problem.constraint and problem.constraint.seeing(xi=lambda xi: xi[1]),
     )
 
 

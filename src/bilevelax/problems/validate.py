@@ -65,29 +65,6 @@ def _twice(name: str, symbol: str, draw: Callable[[str], PyTree]) -> PyTree:
     return first
 
 
-def _loss_of(name: str, problem: Problem, x: X, shapes: Shapes) -> Any:
-    try:
-        return jax.eval_shape(getattr(problem, name), x, shapes.y, shapes.eta, shapes.xi)
-    except Exception as error:
-        raise ValueError(
-            f"`{name}` of Problem failed on y = {describe(shapes.y)} from init_y, eta = {describe(shapes.eta)} and "
-            f"xi = {describe(shapes.xi)}: {type(error).__name__}: {str(error).splitlines()[0]} "
-            f"Make init_y and the samplers return what {name} takes."
-        ) from error
-
-
-def _traced(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
-    """The shapes that a function of the problem returns, or one sentence about why it does not."""
-    try:
-        return jax.eval_shape(function, *args)
-    except Exception as error:
-        told = str(error).splitlines()[0] if str(error) else "no message"
-        raise ValueError(
-            f"`{name}` of Problem failed: {type(error).__name__}: {told} Call it by hand to see where; it must run "
-            "under jax.jit."
-        ) from error
-
-
 def _outcome(key: Key, xi: Xi, problem: Problem) -> Eta:
     """A draw of eta, or the row's own where a problem knows pairs only (`from_joint`)."""
     return getattr(problem.sample_conditional, "of_row", problem.sample_conditional)(key, xi, problem.data)
@@ -115,15 +92,17 @@ def check_constraint(problem: Problem, x: X, y: Y, xi: Xi) -> None:
 
 def check_shapes(problem: Problem, x: X) -> Shapes:
     """Evaluate every function of the problem abstractly; raise one sentence about the first that is wrong."""
+    from bilevelax.problems.traced import loss_of, traced  # that part stands on this one
+
     key = jax.eval_shape(lambda: random.key(0))
     # fresh lambdas: eval_shape remembers what it traced, and a sampler that changes must be seen twice
-    xi = _twice("sample_context", "xi", lambda name: _traced(name, lambda key, p: p.context(key), key, problem))
+    xi = _twice("sample_context", "xi", lambda name: traced(name, lambda key, p: p.context(key), key, problem))
     eta = _twice(
         "sample_conditional",
         "eta",
-        lambda name: _traced(name, lambda key, xi, p: _outcome(key, xi, p), key, xi, problem),
+        lambda name: traced(name, lambda key, xi, p: _outcome(key, xi, p), key, xi, problem),
     )
-    y = _traced("init_y", lambda x, xi: problem.replace(constraint=None).start(x, xi), x, xi)
+    y = traced("init_y", lambda x, xi: problem.replace(constraint=None).start(x, xi), x, xi)
     for path, leaf in jax.tree_util.tree_leaves_with_path(y):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ValueError(
@@ -136,7 +115,7 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
     if problem.constraint is not None:
         check_constraint(problem, x, y, xi)
     if problem.support is not None:
-        stacked, _ = _traced("support", lambda xi, p: p.outcomes(xi), xi, problem)
+        stacked, _ = traced("support", lambda xi, p: p.outcomes(xi), xi, problem)
         first = jax.eval_shape(lambda etas: jax.tree.map(lambda a: a[0], etas), stacked)
         if not alike(first, eta):
             raise ValueError(
@@ -145,7 +124,7 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
             )
     shapes = Shapes(xi, eta, y)
     for name in ("f", "g"):
-        loss = _loss_of(name, problem, x, shapes)
+        loss = loss_of(name, problem, x, shapes)
         if (
             not isinstance(loss, jax.ShapeDtypeStruct)
             or loss.shape != ()

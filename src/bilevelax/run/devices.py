@@ -103,7 +103,8 @@ def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
         each = len(keys) // batch.m
         return keys.reshape(batch.m, each, *keys.shape[1:])[lanes.ravel()].reshape(keys.shape)
 
-    return stateless(estimate, settings=batch, contexts=estimator.contexts and contexts)
+    asked = estimator.contexts and contexts
+    return stateless(estimate, settings=batch, contexts=asked, generic=estimator.generic)
 
 
 def lanes_of(batch: Batch, devices: int) -> np.ndarray:

@@ -58,7 +58,8 @@ def minimize(
         problem: what to minimise.
         estimator: how gradients are estimated, e.g. ``rt_mlmc(K=8)``; ``"auto"`` lets `tune` choose
             at x1, whose table and seconds are in the manifest under ``tuning``.
-        optimizer: any optax transformation; compose with `projected` for constraints on x.
+        optimizer: any optax transformation; compose with `projected` for constraints on x. One that asks for the
+            value of F, as the line search of `optax.lbfgs`, gets it where contexts and outcomes are stored.
         x1: first iterate, a pytree of floating-point arrays.
         key: a JAX random key; equal keys give equal runs.
         T: number of steps.
@@ -97,6 +98,7 @@ def minimize(
     look_at_the_compiler()
     x1 = as_arrays("x1", "minimize", x1)
     check_shapes(problem, x1)
+    optimizer = with_values(optimizer, problem, x1)
     manifest = {"every": every, "key": np.asarray(random.key_data(key)).tolist()}
     with contextlib.ExitStack() as stack:
         keeper = stack.enter_context(checkpoint.keeper(T, resume)) if checkpoint else None
@@ -124,6 +126,13 @@ def minimize(
 
 
 # What follows imports what it needs where it is called: a run that asks for none of it does not wait for it.
+
+
+def with_values(optimizer: optax.GradientTransformation, problem: Problem, x1: X) -> Any:
+    """The optimizer, given F where it asks for it."""
+    from bilevelax.run import line_search
+
+    return line_search.with_values(optimizer, problem, x1)
 
 
 def look_at_the_compiler() -> None:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X
-from bilevelax.run.records.history import Row, environment, level_counts
+from bilevelax.run.records.history import Row, cost_columns, environment, level_counts
 from bilevelax.run.records.result import Result, Snapshot
 from bilevelax.run.steps import Carry, Log, chunk, initial_carry, step_keys
 
@@ -163,8 +163,8 @@ class Run:
         if not log.finite.all():
             self.stop_at(before, int(np.argmin(log.finite)), log)
         self.cost = self.cost + jax.tree.map(lambda a: int(a.sum(dtype=np.int64)), log.cost)
-        means = {name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1}
-        self.record({**means, **level_counts(log.aux)})
+        means = {name: float(a.mean()) for name, a in log.aux.items() if a.ndim == 1 and name != "F"}
+        self.record({**means, **level_counts(log.aux), **cost_columns(log.aux)})
 
     def take(self, carry: Carry, n: int) -> tuple[Carry, Log]:
         """n steps from this carry, with the contexts that they need."""
@@ -189,6 +189,7 @@ class Run:
                     f"metric `{name}` must be one finite number. Got {value!r} at t = {self.t}.", self.result()
                 )
             row[name] = float(value)
+            row.pop(f"{name}_error", None)
         for question in self.questions:
             if len(self.history) % question.chunks == 0:
                 stop, columns = self.asked(question)

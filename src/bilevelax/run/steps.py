@@ -45,8 +45,9 @@ def step(
     """One iteration of Algorithm 2, whose draws are addressed by (key, t)."""
     t, x = carry.t + 1, carry.x
     key_t, key_hat = step_keys(key, t)
-    est, est_state = estimator.estimate(key_t, problem, x, carry.est_state)
-    updates, opt_state = optimizer.update(est.grad, carry.opt_state, x)
+    est, est_state = telling_cost(estimator).estimate(key_t, problem, x, carry.est_state)
+    extra = optimizer.extra(problem, x) if hasattr(optimizer, "extra") else {}  # F, for a line search
+    updates, opt_state = optimizer.update(est.grad, carry.opt_state, x, **extra)
 
     # x_t replaces x_hat with probability 1/t: uniform on x_1..x_t wherever the run may stop
     share = 1 / t.astype(float)
@@ -54,6 +55,15 @@ def step(
     x_hat = jax.tree.map(lambda new, old: jnp.where(chosen, new, old), x, carry.x_hat)
     x_mean = trees.add_scale(carry.x_mean, share, tree.sub(x, carry.x_mean))
     return Carry(t, optax.apply_updates(x, updates), x_hat, x_mean, opt_state, est_state), est
+
+
+def telling_cost(estimator: Estimator) -> Estimator:
+    """The same, with its estimate of F in ``aux`` where it can tell it."""
+    if not estimator.generic:
+        return estimator
+    from bilevelax.problems.factor import with_cost
+
+    return with_cost(estimator)
 
 
 class Taken(NamedTuple):

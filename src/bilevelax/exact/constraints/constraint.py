@@ -73,9 +73,9 @@ class Constraint:
         """Whether the set depends on x."""
         return any(each.moves for each in self.values.values())
 
-    def seeing(self, pick: Callable[[Xi], Xi]) -> Constraint:
-        """The same set for contexts of which ``pick`` is what its functions take."""
-        return dataclasses.replace(self, **{name: each.seeing(pick) for name, each in self.values.items()})  # type: ignore[type-var]
+    def seeing(self, **picks: Callable[[Any], Any]) -> Constraint:
+        """The same set for an x or xi of which ``picks`` are what its functions take."""
+        return dataclasses.replace(self, **{name: each.seeing(**picks) for name, each in self.values.items()})  # type: ignore[type-var]
 
     def land(self, z: Y, x: X, xi: Xi) -> tuple[Y, Face]:
         """`nearest` for trees: (y, face). Not finite where the set is empty."""

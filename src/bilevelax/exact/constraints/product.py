@@ -43,10 +43,10 @@ class Product(Constraint):
     def moves(self) -> bool:
         return any(self.each(lambda s: s.moves))
 
-    def seeing(self, pick: Callable[[Xi], Xi]) -> Product:
+    def seeing(self, **picks: Callable[[Any], Any]) -> Product:
         structure: Any
         sets, structure = jax.tree.flatten(self.sets, is_leaf=_is_part)
-        return Product(structure.unflatten([None if s is None else s.seeing(pick) for s in sets]))
+        return Product(structure.unflatten([None if s is None else s.seeing(**picks) for s in sets]))
 
     def land(self, z: Y, x: X, xi: Xi) -> tuple[Y, Face]:
         found = self.each(lambda s, z: s.land(z, x, xi), z)

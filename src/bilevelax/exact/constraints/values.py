@@ -33,12 +33,13 @@ class Value:
         """Whether the leader can move it."""
         return self.function is not None and "x" in self.of
 
-    def seeing(self, pick: Callable[[Xi], Xi]) -> Value:
-        """The same for contexts of which ``pick`` is what the function takes."""
+    def seeing(self, **picks: Callable[[Any], Any]) -> Value:
+        """The same for an x or xi of which ``picks`` are what the function takes."""
         function = self.function
         if function is None:
             return self
-        return dataclasses.replace(self, function=lambda *args: function(*args[:-1], pick(args[-1])))
+        taken = [picks.get(name, lambda a: a) for name in self.of]
+        return dataclasses.replace(self, function=lambda *args: function(*map(lambda pick, a: pick(a), taken, args)))
 
 
 def value(name: str, owner: str, given: Any, of: tuple[str, ...] = ("x", "xi")) -> Value:

@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from bilevelax.base.declared import reason_of
 from bilevelax.base.errors import RunStopped, require_choice, require_integer
 from bilevelax.core.problem import PyTree
+from bilevelax.run.records.described import described, described_optimizer
 from bilevelax.run.records.fingerprint import Identity, difference, digest, digest_of_arrays, doubt, plain
 from bilevelax.run.records.journal import Journal
 from bilevelax.run.records.result import Snapshot
@@ -102,6 +103,10 @@ class Keeper:
     def restore(self, run: Saves) -> Snapshot | None:
         """The run as the last good checkpoint holds it, in the structure of its carry; None where there is none."""
         self.identity = run.identity()
+        if self.run and hasattr(run, "made_of"):
+            _, estimator, optimizer, *_, every = run.made_of
+            about = {"estimator": described(estimator), "optimizer": described_optimizer(optimizer)}
+            self.run.about = {**about, "every": every}
         damaged: dict[int, str] = {}
         rowless: tuple[int, Snapshot] | None = None  # the newest of which only the history is damaged
         for step in sorted(self.manager.all_steps(), reverse=True):

@@ -77,6 +77,7 @@ def identity(
     """Everything that the numbers of a run depend on, but for T, the machine and the number of devices."""
     est_state = jax.eval_shape(estimator.init, problem, x1)
     opt_state = jax.eval_shape(optimizer.init, x1)
+    extra = lambda x: optimizer.extra(problem, x) if hasattr(optimizer, "extra") else {}
     return {
         "generation": GENERATION,
         "versions": {**versions(), "x64": bool(jax.config.read("jax_enable_x64"))},
@@ -86,7 +87,7 @@ def identity(
         "every": every,
         "settings": _settings(innermost(estimator).settings),
         "estimator": _program(lambda *a: estimator.estimate(*a)[0].grad, key, problem, x1, est_state),
-        "optimizer": _program(lambda *a: optimizer.update(*a), x1, opt_state, x1),
+        "optimizer": _program(lambda *a: optimizer.update(*a, **extra(a[2])), x1, opt_state, x1),
     }
 
 

@@ -85,6 +85,15 @@ def level_counts(aux: dict[str, Any]) -> Row:
     return {f"level_{k}": int(n) for k, n in zip(*np.unique(drawn, return_counts=True), strict=True)}
 
 
+def cost_columns(aux: dict[str, Any]) -> Row:
+    """F over the steps of a chunk: the mean of their estimates and its standard error, which the moves of x widen."""
+    found = np.asarray(aux.get("F", ()), np.float64)
+    if not len(found) or not np.isfinite(found).all():
+        return {}
+    error = {"F_error": float(found.std(ddof=1) / len(found) ** 0.5)} if len(found) > 1 else {}
+    return {"F": float(found.mean()), **error}
+
+
 def append_to(path: str | Path) -> Any:
     """A callback for `minimize` that appends each row to a JSONL file as the run goes."""
 

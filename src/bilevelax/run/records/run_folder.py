@@ -20,6 +20,7 @@ class RunFolder:
 
     def __init__(self, folder: Path, T: int) -> None:
         self.folder, self.T = folder, T
+        self.about: dict[str, Any] = {}  # for who lists runs: estimator, optimizer, every
 
     def __enter__(self) -> RunFolder:
         try:
@@ -70,6 +71,7 @@ class RunFolder:
 
     def write(self, state: str, message: str = "") -> None:
         status = {"state": state, "T": self.T, "pid": os.getpid(), "started": self.started, "updated": _now()}
+        status |= {"about": self.about} if self.about else {}
         replace_text(self.folder / "status.json", json.dumps({**status, "message": message}, indent=2) + "\n")
 
 
@@ -83,6 +85,7 @@ class Status(NamedTuple):
     seconds: float  # spent in steps
     left: float | None  # seconds, at the pace of the last rows
     message: str
+    about: dict[str, Any]  # estimator, optimizer, every; empty where nobody said
 
 
 DECLARED = record(  # status.json
@@ -91,6 +94,7 @@ DECLARED = record(  # status.json
         "T": integer(1, 2**31),
         "message": text(),
     },
+    {"about": record({"estimator": text(), "optimizer": text(), "every": integer(1, 2**31)})},
     others=True,
 )
 ROW = record({"t": number(0), "seconds": number(0)}, others=True)
@@ -106,7 +110,7 @@ def status_of(folder: Path) -> Status:
     left = None
     if len(rows) > 1 and t > rows[0]["t"] and state != "finished":
         left = (status["T"] - t) * (seconds - rows[0]["seconds"]) / (t - rows[0]["t"])
-    return Status(folder, state, int(t), status["T"], seconds, left, status["message"])
+    return Status(folder, state, int(t), status["T"], seconds, left, status["message"], status.get("about", {}))
 
 
 def runs_in(folder: Path) -> list[Status]:

@@ -24,7 +24,8 @@ class Searching(NamedTuple):
 def missing(optimizer: optax.GradientTransformation, x: X) -> str | None:
     """What the optimizer asks for besides the gradient, as Python tells it; None where that is nothing."""
     try:
-        jax.eval_shape(lambda x: optimizer.update(x, optimizer.init(x), x), x)
+        with jax.numpy_dtype_promotion("standard"):  # optax joins integers of different sizes
+            jax.eval_shape(lambda x: optimizer.update(x, optimizer.init(x), x), x)
     except TypeError as error:
         if "value" in str(error) and "argument" in str(error):
             return str(error)
@@ -42,7 +43,17 @@ def with_values(optimizer: optax.GradientTransformation, problem: Problem, x: X)
             f"have (from_arrays, from_splits): {asked} Use `solve`, which needs no step size, or an optimizer without "
             "a line search, e.g. optax.adam(1e-2) or optax.lbfgs(1e-1, linesearch=None)."
         )
-    return Searching(optimizer.init, optimizer.update, exact_values)
+    return Searching(freely(optimizer.init), freely(optimizer.update), exact_values)
+
+
+def freely(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same with JAX's own rules of promotion, which optax takes for granted."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with jax.numpy_dtype_promotion("standard"):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def exact_values(problem: Problem, x: X) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from bilevelax.core.estimate import Estimator
 
 PLAIN = (bool, int, float, str)
 LONGEST = 160  # characters
-WRAPPERS = ("with_extra_args_support", "stateless", "projected")  # whose name tells nothing
+WRAPPERS = ("with_extra_args_support", "stateless", "projected", "freely")  # whose name tells nothing
 DEEPEST = 6
 
 
@@ -62,6 +62,6 @@ def _parts(name: str, value: Any, depth: int) -> list[str]:
         return [_told(value.update, depth)]
     if isinstance(value, tuple | list) and value and all(map(inspect.isfunction, value)) and name == "update_fns":
         return [_told(each, depth) for each in value]
-    if name == "estimate" and callable(value):
+    if name in ("estimate", "function") and callable(value):
         return [_told(value, depth)]
     return []

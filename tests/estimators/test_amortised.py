@@ -9,6 +9,10 @@ import pytest
 from jax import lax, random
 
 import bilevelax as bx
+from bilevelax.diagnostics.bias import relative_bias
+from bilevelax.diagnostics.estimates import means_in_a_row
+from bilevelax.diagnostics.learned import learned_rows
+from bilevelax.diagnostics.reference import reference
 
 
 class Affine(eqx.Module):
@@ -76,6 +80,31 @@ def test_it_minimises_a_problem_of_pairs(pairs, key):
     reduced = bx.reduced(pairs, bx.chebyshev(1))
     F = lambda x: float(bx.evaluate(reduced, x, key=key, n=2).mean)
     assert F(run.x) < 0.2 * F(X0)
+
+
+def test_check_compares_it_with_exact_responses_where_a_conditional_exists(key):
+    """y* = x_0 (2 xi - 1): affine networks that have learnt it, and ones that never do."""
+    problem = bx.Problem(
+        f=lambda x, y, eta, xi: jnp.sum((y - x[1] * xi) ** 2),
+        g=lambda x, y, eta, xi: jnp.sum((y - x[0] * eta) ** 2) / 2,
+        sample_context=lambda key, data: random.uniform(key, (1,), float, -1.0, 1.0),
+        sample_conditional=lambda key, xi, data: 2 * xi - 1 + 0.2 * random.normal(key, (1,), float),
+        init_y=lambda x, xi: jnp.zeros(1),
+    )
+    named = {
+        "learnt": bx.amortised(affine(), affine(), m=64, steps=2, rate=0.01, warm_up=600),
+        "idle": bx.amortised(affine(), affine(), m=64, steps=0, warm_up=0),
+    }
+    found = {name: learned_rows(name, each, problem, X0, key, 0.05)[0] for name, each in named.items()}
+    assert found["learnt"].ok is True and found["idle"].ok is False
+    assert "answers against exact ones" in found["idle"].name and "warm_up" in found["idle"].remedy
+    assert learned_rows("saa", bx.saa(2), problem, X0, key, 0.05) == []
+    exact = reference(key, problem, X0, 4, 256)
+    biases = {}
+    for name, each in named.items():
+        means, _ = means_in_a_row(key, problem, X0, exact.contexts, estimator=each, batches=8, each=16)
+        biases[name] = relative_bias(np.asarray(means) - exact.grad, exact.scale, exact.stderr)
+    assert biases["learnt"].low < 0.05 and biases["idle"].low > 0.3
 
 
 def test_contexts_it_cannot_see_are_refused(key):

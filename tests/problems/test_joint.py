@@ -176,6 +176,8 @@ def test_check_tells_a_poor_basis_from_a_rich_one(key):
     poor, rich = (verdicts(bx.reduced(problem, bx.chebyshev(d)), x, key) for d in (1, 6))
     assert poor[held_out] is False and poor[gradient] is False
     assert rich[held_out] is True and rich[gradient] is True
+    neighbours = "basis: g against neighbours' answers"
+    assert poor[neighbours] is False and rich[neighbours] is True
     few = bx.reduced(bx.from_joint(*losses, (z[:8], z[:8]), init_y=lambda x, xi: jnp.zeros(1)), bx.chebyshev(4))
     assert verdicts(few, x, key)["basis: twice the functions"] is None
     assert basis_rows(problem, x, key, 0.05, 1.0) == []
@@ -260,3 +262,35 @@ def test_bad_rows_get_a_sentence(rows, message):
 def test_bad_bases_get_a_sentence(basis, message):
     with pytest.raises(ValueError, match=message):
         basis()
+
+
+def with_samplers(spread):
+    """y* = x sin(4 xi): pairs are drawn, and exact responses known."""
+    return bx.Problem(
+        f=lambda x, y, eta, xi: (y - xi) ** 2,
+        g=lambda x, y, eta, xi: (y - x * eta) ** 2,
+        sample_context=lambda key, data: random.uniform(key, (), float, -1.0, 1.0),
+        sample_conditional=lambda key, xi, data: jnp.sin(4 * xi) + spread * random.normal(key, (), float),
+        init_y=lambda x, xi: jnp.zeros(()),
+    )
+
+
+def test_check_compares_a_basis_with_exact_responses_where_a_conditional_exists(key):
+    problem, x = with_samplers(0.1), jnp.asarray(1.0)
+    like = np.linspace(-1, 1, 500)
+    poor, rich = (verdicts(bx.reduced(problem, bx.chebyshev(d), like=like), x, key) for d in (1, 6))
+    exact, gradient = "basis: g against exact responses", "basis: gradient with twice the functions"
+    assert poor[exact] is False and poor[gradient] is False
+    assert rich[exact] is True and rich[gradient] is True
+
+
+def test_neighbours_see_what_no_richer_basis_of_its_kind_does(key):
+    """eta jumps along the diagonal: sums over coordinates stay wrong, with twice the functions too."""
+    rng = np.random.default_rng(5)
+    z = rng.uniform(-1, 1, (800, 2))
+    losses = (lambda x, y, eta, xi: (y - 1) ** 2), (lambda x, y, eta, xi: (y - x * eta) ** 2)
+    eta = np.sign(z[:, 0] * z[:, 1]) + 0.1 * rng.normal(size=800)
+    problem = bx.reduced(bx.from_joint(*losses, (z, eta), init_y=lambda x, xi: jnp.zeros(())), bx.splines(5))
+    found = verdicts(problem, jnp.asarray(1.0), key)
+    assert found["basis: g against neighbours' answers"] is False
+    assert found["basis: g on held-out rows"] is not False

@@ -17,6 +17,7 @@ from bilevelax.diagnostics.estimates import BATCHES, WITHOUT_END, batch_means, b
 from bilevelax.diagnostics.host import flat, flat_rows, unflat
 from bilevelax.diagnostics.intervals import projected_norm, squared_norm
 from bilevelax.diagnostics.reference import all_outcomes
+from bilevelax.problems.reduced import reduced_to
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 StopWhen = Callable[[Problem, X, Key], tuple[bool, dict[str, float]]]
@@ -44,11 +45,13 @@ class Certificate(NamedTuple):
         return float(np.sqrt(self.high))
 
     def __str__(self) -> str:
+        of, _, which = self.of.partition(", ")
+        note = f", {which}" if which else ""
         if self.low == self.estimate == self.high:
-            return f"{self.of} = {self.estimate:.3g}, exact: from {self.n} gradients without noise."
-        note = ", v being the estimator given: its bias is not in this interval" if "E v" in self.of else ""
+            return f"{of} = {self.estimate:.3g}, exact: from {self.n} gradients without noise{note}."
+        note += ", v being the estimator given: its bias is not in this interval" if "E v" in of else ""
         return (
-            f"{self.of} = {self.estimate:.3g}, {100 * self.level:g} % interval [{self.low:.3g}, {self.high:.3g}] "
+            f"{of} = {self.estimate:.3g}, {100 * self.level:g} % interval [{self.low:.3g}, {self.high:.3g}] "
             f"from {self.n} estimates{note}."
         )
 
@@ -70,7 +73,7 @@ def certify(
     over each of which finitely many contexts are spread evenly. The interval's upper end
     allows for a gradient along the noise's main direction: it is cautious (up to about twice the
     jackknife's in the norm) where ``|grad F|`` is about the noise of the mean of all n, and the usual one
-    where it is large against it.
+    where it is large against it. Of a `reduced` problem it is about the reduced F, and says so.
 
     Args:
         n: estimates in all, rounded up to a multiple of 32; by default 1024. Of stored contexts and outcomes each is
@@ -142,7 +145,8 @@ def certifier(
             found = projected_norm(rows, flat(x), lambda vector: flat(constraint(unflat(vector, x))), level)
         else:
             found = squared_norm(rows, level) if made.batches > 1 else (float(np.sum(rows**2)),) * 3
-        return Certificate(*found, level=level, n=made.each * made.batches, of=measured(estimator, constraint))
+        of = measured(estimator, constraint) + reduced_to(problem)
+        return Certificate(*found, level=level, n=made.each * made.batches, of=of)
 
     return look
 

@@ -21,8 +21,9 @@ from bilevelax.diagnostics.bias import Bias, relative_bias
 from bilevelax.diagnostics.check_constraint import constraint_rows, without_answer
 from bilevelax.diagnostics.check_report import CheckRow, Report
 from bilevelax.diagnostics.constants import SLACK, Constants, measured_at
-from bilevelax.diagnostics.estimates import BATCHES, batch_means, batched, unbiased
+from bilevelax.diagnostics.estimates import BATCHES, batch_means, batched, means_in_a_row, unbiased
 from bilevelax.diagnostics.host import flat_rows
+from bilevelax.diagnostics.learned import learned_rows
 from bilevelax.diagnostics.part_errors import Differences, PartErrors, finite_differences, part_errors
 from bilevelax.diagnostics.reference import Reference, reference
 from bilevelax.diagnostics.samplers import sampler_rows
@@ -126,6 +127,7 @@ def _estimator(name: str, estimator: Estimator, setup: Setup) -> list[CheckRow]:
     rows: list[CheckRow] = []
     try:
         rows += _settings(name, estimator, setup)
+        rows += learned_rows(name, estimator, setup.problem, setup.x, setup.key, setup.tol)
         rows.append(_bias(name, estimator, setup))
     except ValueError as error:  # the library's own refusal of these settings says what to change
         rows.append(CheckRow(f"{name}: settings", False, "refused", "to run on this problem", str(error)))
@@ -262,13 +264,16 @@ def _inverse(name: str, grads: np.ndarray, setup: Setup) -> CheckRow:
 
 def _bias(name: str, estimator: Estimator, setup: Setup) -> CheckRow:
     """The estimator's mean against the exact gradient of the same contexts."""
-    exact = setup.exact
-    whole = batched(estimator, -(-setup.n // BATCHES))
+    exact, each = setup.exact, -(-setup.n // BATCHES)
+    where = setup.problem, setup.x, exact.contexts
+    if estimator.keeps_state(setup.problem, setup.x):
+        means = lambda key: means_in_a_row(key, *where, estimator=estimator, batches=BATCHES, each=each)[0]
+    else:
+        means = lambda key: batch_means(key, *where, estimator=batched(estimator, each), batches=BATCHES)
     rows = np.zeros((0, exact.grads.shape[1]))
     for round_ in range(ROUNDS):
         key = random.fold_in(setup.key, 2 + round_)
-        new = flat_rows(batch_means(key, setup.problem, setup.x, exact.contexts, estimator=whole, batches=BATCHES))
-        rows = np.concatenate([rows, new])
+        rows = np.concatenate([rows, flat_rows(means(key))])
         bias = relative_bias(rows - exact.grad, exact.scale, exact.stderr)
         ok = bias.decided(setup.tol)
         if ok is not None or exact.scale == 0:

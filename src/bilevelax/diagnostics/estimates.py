@@ -36,6 +36,36 @@ def batch_means(
     return lax.map(one, jnp.arange(batches, dtype=jnp.int32))
 
 
+@jit_once(static_argnames=("estimator", "batches", "each"))
+def means_in_a_row(
+    key: Key,
+    problem: Problem,
+    x: X,
+    contexts: Xi | None = None,
+    *,
+    estimator: Estimator,
+    batches: int,
+    each: int,
+) -> tuple[PyTree, PyTree]:
+    """`batch_means` of an estimator that remembers: one run at x whose first half is thrown away; and its last state.
+
+    Means of ``each`` estimates in a row: what the state carries from one to the next makes them dependent.
+    """
+    if contexts is not None:
+        problem = only_contexts(problem, contexts)
+
+    def one(state: PyTree, key: Key) -> tuple[PyTree, X]:
+        estimate, state = estimator.estimate(key, problem, x, state)
+        return state, estimate.grad
+
+    def mean(state: PyTree, keys: Key) -> tuple[PyTree, X]:
+        state, grads = lax.scan(one, state, keys)
+        return state, jax.tree.map(lambda a: jnp.mean(a, axis=0), grads)
+
+    state, means = lax.scan(mean, estimator.init(problem, x), random.split(key, (2 * batches, each)))
+    return jax.tree.map(lambda a: a[batches:], means), state
+
+
 ON_ALL, WITHOUT_END = saa("all"), antithetic_mlmc(8, None, 0.1, factor=2)  # made once, so compiled once for a problem
 
 

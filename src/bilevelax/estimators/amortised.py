@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -38,6 +41,14 @@ class AmortisedState(NamedTuple):
     scale: jax.Array
 
 
+class Amortised(NamedTuple):
+    """What the estimator was made of."""
+
+    m: int
+    answer: Callable[[Problem, X, AmortisedState, Xi], Y]  # of the follower's network, in a context
+    placed: Callable[[Callable[[PyTree], PyTree]], Estimator]  # the same with each step's draws laid over devices
+
+
 def amortised(
     network: Any = None,
     adjoint_network: Any = None,
@@ -47,6 +58,7 @@ def amortised(
     warm_up: int = 200,
     width: int = 64,
     seed: int = 0,
+    place: Callable[[PyTree], PyTree] | None = None,
 ) -> Estimator:
     r"""FuncID: functional implicit differentiation (Petrulionyte, Mairal and Arbel 2024), warm across outer steps.
 
@@ -68,54 +80,86 @@ def amortised(
         warm_up: steps at the first x, before the first estimate.
         width: of the default networks.
         seed: of their first weights and of the warm-up.
+        place: how the keys of a step's pairs are laid over devices; ``minimize(mesh=...)`` gives it.
     """
     for name, value, least in (("m", m, 1), ("steps", steps, 0), ("warm_up", warm_up, 0), ("width", width, 1)):
         require_integer(name, "amortised", value, least)
     require_positive("rate", "amortised", rate)
-    optimizer = optax.adam(rate)
+    made = Networks(network, adjoint_network, m, steps, rate, warm_up, width, seed, place)
+    placed = partial(amortised, network, adjoint_network, m, steps, rate, warm_up, width, seed)
+    return Estimator(made.init, made.estimate, settings=Amortised(m, made.answer, placed), generic=True)
 
-    def networks(problem: Problem, x: X) -> tuple[Any, Any]:
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Networks:
+    """How both networks are made, learn and answer: the arguments of `amortised`."""
+
+    network: Any
+    adjoint_network: Any
+    m: int
+    steps: int
+    rate: float
+    warm_up: int
+    width: int
+    seed: int
+    place: Callable[[PyTree], PyTree] | None
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        return optax.adam(self.rate)
+
+    def parts(self, problem: Problem, x: X) -> tuple[Any, Any]:
+        """(weights, the rest) of each."""
         xi, y = _shapes(problem, x)
         d, d_y = jax.eval_shape(lambda xi: _inputs(problem, xi), xi).size, y.size
-        keys = random.split(random.key(seed))
-        mlp = lambda key: eqx.nn.MLP(d, d_y, width, 2, jnp.tanh, dtype=y.dtype, key=key)
-        given = (network, adjoint_network)
+        keys = random.split(random.key(self.seed))
+        mlp = lambda key: eqx.nn.MLP(d, d_y, self.width, 2, jnp.tanh, dtype=y.dtype, key=key)
+        given = (self.network, self.adjoint_network)
         parts = [eqx.partition(one or mlp(key), eqx.is_inexact_array) for one, key in zip(given, keys, strict=True)]
         return parts[0], parts[1]
 
-    def init(problem: Problem, x: X) -> AmortisedState:
+    def init(self, problem: Problem, x: X) -> AmortisedState:
         require_unconstrained("amortised", problem)
-        (answer, _), (adjoint, _) = networks(problem, x)
-        keys = random.split(random.key(seed), SCALED_ON)
+        (answer, _), (adjoint, _) = self.parts(problem, x)
+        keys = random.split(random.key(self.seed), SCALED_ON)
         z = jax.vmap(lambda key: _inputs(problem, problem.context(key)))(keys)
         spread = jnp.std(z, axis=0)
-        start = lambda weights: Fitted(weights, optimizer.init(weights))
+        start = lambda weights: Fitted(weights, self.optimizer.init(weights))
         scale = jnp.where(spread > 0, spread, 1.0)
         fresh = AmortisedState(start(answer), start(adjoint), jnp.mean(z, axis=0), scale)
-        return learn(random.key(seed), problem, x, fresh, warm_up)
+        return self.learn(random.key(self.seed), problem, x, fresh, self.warm_up)
 
-    def learn(key: Key, problem: Problem, x: X, state: AmortisedState, steps: int) -> AmortisedState:
-        model = Model(problem, state.centre, state.scale, *(static for _, static in networks(problem, x)))
+    def draw(self, key: Key, problem: Problem) -> Pair:
+        """The pairs of a step, laid over devices where there are many."""
+        keys = random.split(key, self.m)
+        return jax.vmap(lambda key: draw_pair(key, problem))(self.place(keys) if self.place else keys)
+
+    def model(self, problem: Problem, x: X, state: AmortisedState) -> Model:
+        return Model(problem, state.centre, state.scale, *(static for _, static in self.parts(problem, x)))
+
+    def answer(self, problem: Problem, x: X, state: AmortisedState, xi: Xi) -> Y:
+        """y(xi) of the network."""
+        return self.model(problem, x, state).y(x, state.answer.weights, xi)
+
+    def learn(self, key: Key, problem: Problem, x: X, state: AmortisedState, steps: int) -> AmortisedState:
+        model = self.model(problem, x, state)
 
         def step(state: AmortisedState, key: Key) -> tuple[AmortisedState, None]:
-            pairs = _draw(key, problem, m)
-            answer = _stepped(optimizer, state.answer, model.slope(x, state.answer.weights, pairs))
-            adjoint = _stepped(optimizer, state.adjoint, model.adjoint_slope(x, answer.weights, state.adjoint, pairs))
-            return state._replace(answer=answer, adjoint=adjoint), None
+            pairs = self.draw(key, problem)
+            answer = _stepped(self.optimizer, state.answer, model.slope(x, state.answer.weights, pairs))
+            slope = model.adjoint_slope(x, answer.weights, state.adjoint, pairs)
+            return state._replace(answer=answer, adjoint=_stepped(self.optimizer, state.adjoint, slope)), None
 
         return lax.scan(step, state, random.split(key, steps))[0] if steps else state
 
-    def estimate(key: Key, problem: Problem, x: X, state: AmortisedState) -> tuple[Estimate, AmortisedState]:
+    def estimate(self, key: Key, problem: Problem, x: X, state: AmortisedState) -> tuple[Estimate, AmortisedState]:
         key_fit, key_v = random.split(key)
-        state = learn(key_fit, problem, x, state, steps)
-        model = Model(problem, state.centre, state.scale, *(static for _, static in networks(problem, x)))
-        pairs = _draw(key_v, problem, m)
+        state = self.learn(key_fit, problem, x, state, self.steps)
+        model, pairs = self.model(problem, x, state), self.draw(key_v, problem)
         grads = jax.vmap(lambda pair: model.direction(x, state.answer.weights, state.adjoint.weights, pair))(pairs)
-        fits, drawn = m * steps, m * (steps + 1)
-        cost = Cost(xi=drawn, eta=drawn, grad_f=drawn, grad_g=fits, hess_g=fits, cross_g=m)
+        fits, drawn = self.m * self.steps, self.m * (self.steps + 1)
+        cost = Cost(xi=drawn, eta=drawn, grad_f=drawn, grad_g=fits, hess_g=fits, cross_g=self.m)
         return Estimate(jax.tree.map(lambda a: jnp.mean(a, axis=0), grads), cost, {}), state
-
-    return Estimator(init, estimate, generic=True)
 
 
 class Model(NamedTuple):
@@ -132,22 +176,23 @@ class Model(NamedTuple):
         flat, unravel = ravel_pytree(like)
         return unravel(eqx.combine(weights, network)(z.astype(flat.dtype)).astype(flat.dtype))
 
-    def y(self, x: X, weights: PyTree, pair: Pair) -> Y:
-        start = self.problem.start(x, pair.xi)
-        return tree.add(start, self.output(self.answer, weights, pair.xi, start))
+    def y(self, x: X, weights: PyTree, xi: Xi) -> Y:
+        start = self.problem.start(x, xi)
+        return tree.add(start, self.output(self.answer, weights, xi, start))
 
     def a(self, y: Y, weights: PyTree, pair: Pair) -> Y:
         return self.output(self.adjoint, weights, pair.xi, y)
 
     def slope(self, x: X, weights: PyTree, pairs: Pair) -> PyTree:
         """The derivative of the mean of g in the weights of y(xi)."""
-        return _mean_slope(self.problem.replace(g=at_answer(self.problem.g, self.y)), x, weights, pairs)
+        answered = at_answer(self.problem.g, lambda x, weights, pair: self.y(x, weights, pair.xi))
+        return _mean_slope(self.problem.replace(g=answered), x, weights, pairs)
 
     def adjoint_slope(self, x: X, answer: PyTree, adjoint: Fitted, pairs: Pair) -> PyTree:
         """The derivative of the adjoint's mean loss in the weights of a(xi)."""
 
         def loss(x: X, weights: PyTree, pair: Pair, xi: Xi) -> jax.Array:
-            y = self.y(x, answer, pair)
+            y = self.y(x, answer, pair.xi)
             a = self.a(y, weights, pair)
             _, grad_y = self.problem.grad_f(x, y, pair.eta, pair.xi)
             return tree.vdot(a, self.problem.hess_g(x, y, pair.eta, pair.xi, a)) / 2 - tree.vdot(a, grad_y)
@@ -156,7 +201,7 @@ class Model(NamedTuple):
 
     def direction(self, x: X, answer: PyTree, adjoint: PyTree, pair: Pair) -> X:
         """grad_1 f - g12 a(xi)."""
-        y = self.y(x, answer, pair)
+        y = self.y(x, answer, pair.xi)
         grad_x, _ = self.problem.grad_f(x, y, pair.eta, pair.xi)
         return tree.sub(grad_x, self.problem.cross_g(x, y, pair.eta, pair.xi, self.a(y, adjoint, pair)))
 
@@ -170,10 +215,6 @@ def _stepped(optimizer: optax.GradientTransformation, fitted: Fitted, slope: PyT
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies by Python floats of its own
         updates, state = optimizer.update(slope, fitted.optimizer, fitted.weights)
         return Fitted(optax.apply_updates(fitted.weights, updates), state)
-
-
-def _draw(key: Key, problem: Problem, m: int) -> Pair:
-    return jax.vmap(lambda key: draw_pair(key, problem))(random.split(key, m))
 
 
 def _shapes(problem: Problem, x: X) -> tuple[Xi, Any]:

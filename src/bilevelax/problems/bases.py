@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -192,8 +193,15 @@ def as_basis(basis: Any) -> Basis:
             "`basis` of reduced must be one of chebyshev, fourier, splines, random_features, forest_leaves, or a "
             f"function z -> vector of a context's coordinates. Got {basis!r}."
         )
-    features: Any = basis if isinstance(basis, eqx.Module) else Given(basis)
-    return Basis(getattr(basis, "__name__", "functions"), lambda Z: features)
+    if isinstance(basis, eqx.Module):
+        module: Any = basis
+        return Basis(type(basis).__name__, lambda Z: module)
+    return _given(basis)
+
+
+@functools.lru_cache(maxsize=64)  # one basis for one function, so that its tables share programs
+def _given(function: Features) -> Basis:
+    return Basis(getattr(function, "__name__", "functions"), lambda Z: Given(function))
 
 
 class Given(eqx.Module):
@@ -211,7 +219,7 @@ class Scaled(eqx.Module):
     features: Features
     mixing: jax.Array  # (N, what of it is kept)
     basis: Basis = eqx.field(static=True)
-    least: float = eqx.field(static=True)  # eigenvalue of E Phi Phi^T before, at unit mean squares
+    least: jax.Array  # eigenvalue of E Phi Phi^T before, at unit mean squares; data, so that tables share programs
 
     def __call__(self, z: jax.Array) -> jax.Array:
         return self.features(z) @ self.mixing
@@ -233,4 +241,4 @@ def scaled(basis: Basis, Z: np.ndarray) -> tuple[Scaled, np.ndarray]:
             "ones such as chebyshev."
         )
     mixing = directions[:, usable] / np.sqrt(eigenvalues[usable]) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    return Scaled(features, jnp.asarray(mixing), basis, float(eigenvalues[usable][0])), values @ mixing
+    return Scaled(features, jnp.asarray(mixing), basis, jnp.asarray(eigenvalues[usable][0])), values @ mixing

@@ -13,7 +13,7 @@ from jax import random
 from bilevelax.core.problem import Eta, Key, Loss, Problem, PyTree, X, Xi, Y
 from bilevelax.problems.stored import Stored
 
-ROWS_READ_AT_ONCE = 4096  # clients of a store that are in memory while its rows are collected
+MOST_BYTES = 2**32  # of the columns of a store, which are read into memory
 
 
 class Rows(NamedTuple):
@@ -59,7 +59,8 @@ def from_joint(
     Args:
         f, g: losses as in `Problem`; xi and eta are the two parts of a row.
         rows: a pair (contexts, outcomes) of pytrees of arrays with one entry a row; or a table with columns, such as
-            one of pandas or a `datasets.ClientStore` (all rows of all clients), with ``context`` and ``outcome``.
+            one of pandas or a `datasets.ClientStore` (all rows of all clients), with ``context`` and ``outcome``. The
+            named columns of a store are read into memory, at most 4.3 GB.
         init_y: as in `Problem`; `reduced` adds its functions to it.
         context, outcome: names of a table's columns. One name gives a number a row, several a vector.
         mu_g, L_g1: as in `Problem`.
@@ -128,7 +129,9 @@ def _parts(rows: Any, context: Any, outcome: Any) -> tuple[PyTree, PyTree]:
     """Contexts and outcomes as arrays."""
     named = context is not None and outcome is not None
     if hasattr(rows, "get") and hasattr(rows, "draw"):  # a store of clients
-        rows = _rows_of_store(rows)
+        if named:
+            _require_room(rows.rows, [*_listed(context), *_listed(outcome)])
+        rows = rows.values  # columns on disk, of which only those that are named will be read
     elif not hasattr(rows, "columns"):
         if context is not None or outcome is not None or not isinstance(rows, tuple) or len(rows) != 2:
             raise ValueError(
@@ -142,9 +145,13 @@ def _parts(rows: Any, context: Any, outcome: Any) -> tuple[PyTree, PyTree]:
     return _columns(rows, context, "context"), _columns(rows, outcome, "outcome")
 
 
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
 def _columns(table: Any, names: str | Sequence[str], role: str) -> jax.Array:
     there = list(getattr(table, "columns", table))
-    for name in [names] if isinstance(names, str) else names:
+    for name in _listed(names):
         if name not in there:
             raise ValueError(f"`{role}` of from_joint must name columns of the table, {there}. Got {name!r}.")
     if isinstance(names, str):
@@ -152,14 +159,16 @@ def _columns(table: Any, names: str | Sequence[str], role: str) -> jax.Array:
     return _floats(np.stack([np.asarray(table[name]) for name in names], axis=1))
 
 
-def _rows_of_store(store: Any) -> dict[str, np.ndarray]:
-    """All rows of all clients, one array for each column."""
-    parts = []
-    for start in range(0, len(store), ROWS_READ_AT_ONCE):
-        clients = store.get(np.arange(start, min(len(store), start + ROWS_READ_AT_ONCE)))
-        there = np.asarray(clients.mask, bool)
-        parts.append({name: np.asarray(column)[there] for name, column in clients.rows.items()})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _require_room(rows: int, names: Sequence[str]) -> None:
+    """Rows are kept in memory: as many bytes as these columns will take must be allowed."""
+    taken = rows * len(names) * jnp.zeros((), float).dtype.itemsize
+    if taken > MOST_BYTES:
+        every = -(-taken // MOST_BYTES)
+        raise ValueError(
+            f"`rows` of from_joint are kept in memory, at most {MOST_BYTES / 1e9:.1f} GB. Got a store whose {rows} "
+            f"rows of {len(names)} columns take {taken / 1e9:.1f} GB: give every {every}th row as arrays, "
+            f"(store.values[...][::{every}], ...), or fewer columns."
+        )
 
 
 def _floats(value: Any) -> jax.Array:

@@ -65,6 +65,14 @@ def reduced(problem: Problem, basis: Any, *, like: PyTree = None) -> Problem:
     )
 
 
+def reduced_to(problem: Problem) -> str:
+    """What a statement about F is about: nothing to add, or the reduced problem."""
+    if not isinstance(problem.data, Reduction):
+        return ""
+    features = problem.data.features
+    return f", F of the problem reduced to {features.mixing.shape[1]} functions of {features.basis.name}"
+
+
 def answers(problem: Problem, x: X, W: jax.Array, contexts: PyTree) -> Y:
     """y(xi) of a `reduced` problem for stacked contexts, given W, e.g. from ``respond(problem, x, 0, key=key)``."""
     inner, features, _ = problem.data

@@ -65,7 +65,7 @@ def _twice(name: str, symbol: str, draw: Callable[[str], PyTree]) -> PyTree:
     return first
 
 
-def _outcome(key: Key, xi: Xi, problem: Problem) -> Eta:
+def outcome(key: Key, xi: Xi, problem: Problem) -> Eta:
     """A draw of eta, or the row's own where a problem knows pairs only (`from_joint`)."""
     return getattr(problem.sample_conditional, "of_row", problem.sample_conditional)(key, xi, problem.data)
 
@@ -100,7 +100,7 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
     eta = _twice(
         "sample_conditional",
         "eta",
-        lambda name: traced(name, lambda key, xi, p: _outcome(key, xi, p), key, xi, problem),
+        lambda name: traced(name, lambda key, xi, p: outcome(key, xi, p), key, xi, problem),
     )
     y = traced("init_y", lambda x, xi: problem.replace(constraint=None).start(x, xi), x, xi)
     for path, leaf in jax.tree_util.tree_leaves_with_path(y):

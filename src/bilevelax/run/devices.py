@@ -70,17 +70,22 @@ def lanes_over(mesh: Mesh) -> Callable[[PyTree], PyTree]:
 def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
     """A minibatch whose estimates are spread over the devices of a mesh by `shard_map`; gradients meet in one psum.
 
-    Lanes keep their keys and levels, so the mean is that of one device, added up in another order.
+    Lanes keep their keys and levels, so the mean is that of one device, added up in another order. An estimator that
+    has its own batch and can lay it over devices, ``settings.placed``, does so.
     """
     warm = lifted(estimator, lambda inner: over_devices(inner, mesh))
     if warm is not None:
         return warm
     axis, batch = axis_of(mesh), estimator.settings
-    if not isinstance(batch, Batch):
+    placed = getattr(batch, "placed", None)
+    if placed is None and not isinstance(batch, Batch):
         raise ValueError("`estimator` of minimize must be a minibatch where `mesh` is given: minibatch(estimator, m).")
     if batch.m % mesh.size:
-        raise ValueError(f"`m` of minibatch must be a multiple of the {mesh.size} devices of the mesh. Got {batch.m}.")
+        owner = "minibatch" if placed is None else "the estimator"
+        raise ValueError(f"`m` of {owner} must be a multiple of the {mesh.size} devices of the mesh. Got {batch.m}.")
     split = PartitionSpec(axis)
+    if placed is not None:  # it draws for itself, and what it computes follows its draws
+        return placed(lambda keys: lax.with_sharding_constraint(keys, NamedSharding(mesh, split)))
     lanes = lanes_of(batch, mesh.size)
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:

@@ -34,18 +34,18 @@ def level_of_look(level: float, j: int) -> float:
     return 1 - (1 - level) / (j * (j + 1))
 
 
-def look_at(point: Point, m: int, level: float, j: int, project: Projection | None) -> Look:
-    """The look on a sample that x does not depend on."""
+def look_at(point: Point, m: int, level: float, j: int, project: Projection | None, about: str = "") -> Look:
+    """The look on a sample that x does not depend on; ``about`` says which F it is, where that is not the problem's."""
     spent = level_of_look(level, j)
     measure = stationarity(point, project)
     if not len(point.rows):
-        exact = Certificate(measure**2, measure**2, measure**2, level, m, of(project))
+        exact = Certificate(measure**2, measure**2, measure**2, level, m, of(project) + about)
         return Look(exact, Evaluation(point.F, point.F, point.F, 0.0, m), measure, 0.0, 0.0, False)
     if project is None:
         estimate, low, high = squared_norm(point.rows, spent)
     else:
         estimate, low, high = projected_norm(point.rows, point.x, project, spent)
-    certificate = Certificate(estimate, low, high, level, m, of(project))
+    certificate = Certificate(estimate, low, high, level, m, of(project) + about)
     bias = math.sqrt(squared_norm(point.bias, 0.95)[1]) if point.bias.any() else 0.0
     heavy = bool(m >= MANY and point.largest > SHARE)
     return Look(certificate, cost(point, m, level), math.sqrt(max(estimate, low, 0.0)), point.noise, bias, heavy)

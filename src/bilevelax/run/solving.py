@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.problems.reduced import reduced_to
 from bilevelax.run.looks import Look, look_at
 from bilevelax.run.quasi_newton import descent, no_curvature, stationarity
 from bilevelax.run.reasons import notes, sentence
@@ -140,7 +141,7 @@ class Solving:
         return sample, point, self.judged(point.debiased(), sample)
 
     def judged(self, point: Point, sample: Sample) -> Look:
-        return look_at(point, sample.m, self.wanted.level, len(self.stages) + 1, self.project)
+        return look_at(point, sample.m, self.wanted.level, len(self.stages) + 1, self.project, reduced_to(self.problem))
 
     def advance(self) -> None:
         """One stage; ``reason`` is set where it is the last."""

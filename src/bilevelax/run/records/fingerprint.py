@@ -17,7 +17,7 @@ from jax import random
 
 from bilevelax.core.estimate import Estimator, innermost
 from bilevelax.core.problem import Key, Problem, PyTree, X
-from bilevelax.problems.validate import check_shapes
+from bilevelax.problems.validate import check_shapes, outcome
 from bilevelax.run.records.history import versions
 
 Identity = dict[str, Any]  # plain JSON
@@ -57,7 +57,7 @@ def _problem(problem: Problem, x: X, key: Key) -> dict[str, str]:
         "f": (lambda p, x, y, eta, xi: p.f(x, y, eta, xi), x, y, eta, xi),
         "g": (lambda p, x, y, eta, xi: p.g(x, y, eta, xi), x, y, eta, xi),
         "sample_context": (lambda p, key: p.context(key), key),
-        "sample_conditional": (lambda p, key, xi: p.conditional(key, xi), key, xi),
+        "sample_conditional": (lambda p, key, xi: outcome(key, xi, p), key, xi),
         "init_y": (lambda p, x, xi: p.start(x, xi), x, xi),
     }
     found = {name: _program(function, problem, *rest) for name, (function, *rest) in programs.items()}

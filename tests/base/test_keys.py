@@ -7,7 +7,7 @@ import pytest
 from jax import lax, random
 
 from bilevelax.base.compiling import program
-from bilevelax.base.keys import STRAIGHT, is_straight, straight, usual
+from bilevelax.base.keys import STRAIGHT, _rounds, is_straight, straight, usual
 
 DRAWS = {
     "split": lambda key: random.key_data(random.split(key, 5)),
@@ -52,8 +52,26 @@ def test_the_same_seeds(seed):
 def test_draws_differ_from_a_wrong_cipher(key, monkeypatch):
     """Control: one rotation changed, and no bit pattern survives."""
     monkeypatch.setattr("bilevelax.base.keys.ROTATIONS", ((13, 15, 26, 7), (17, 29, 16, 24)))
+    monkeypatch.setattr("bilevelax.base.keys._rounds", _rounds.__wrapped__)  # no trace of it is kept
     with pytest.raises(AssertionError):
         np.testing.assert_array_equal(random.bits(key, (4,)), random.bits(straight(key), (4,)))
+
+
+def rotations_compiled(key):
+    """In a program of two ciphers in a row and two draws from the last: 20 for each of their words."""
+
+    def chain(key):
+        key = random.fold_in(random.fold_in(key, 1), 2)
+        return random.uniform(key, (3,)), random.normal(key, (5,)), random.key_data(key)
+
+    return jax.jit(chain).lower(straight(key)).compile().as_text().count("shift-left(")
+
+
+def test_every_cipher_is_compiled_once(key, monkeypatch):
+    """Keys are ciphers of ciphers; as a control, XLA writes those behind a key into whatever uses it."""
+    once = rotations_compiled(key)
+    monkeypatch.setattr("bilevelax.base.keys._rounds", _rounds.__wrapped__)
+    assert once <= 4 * 2 * 20 < rotations_compiled(key)
 
 
 def test_programs_take_and_give_usual_keys(key):

@@ -178,31 +178,46 @@ def _leaves(tree: Any) -> list[Any]:
     return jax.tree.leaves(tree)
 
 
-def jaxopt_cost(n: int | str, m: int) -> Any:
-    """(key, problem, x) -> F on m contexts of n samples, by `vmap` over jaxopt's LBFGS: six lines of a user.
+def jaxopt_drawn(n: int | str, m: int) -> Any:
+    """(key, problem) -> m contexts and their samples, stacked; "all" takes the stored outcomes of a context.
 
-    With "all" the follower's problem is that of all stored outcomes of its context. Where m is a multiple of the
-    number of contexts, each is taken equally often.
+    Where m is a multiple of the number of contexts, each is taken equally often.
     """
     import jax
     import jax.numpy as jnp
+
+    import bilevelax as bx
+
+    def drawn(key: Any, problem: bx.Problem) -> Any:
+        mean = problem if n == "all" else problem.averaged(n)
+        evenly = problem.n_contexts is not None and m % problem.n_contexts == 0
+
+        def one(key: Any, i: Any) -> Any:
+            key_xi, key_eta = jax.random.split(key)
+            xi = mean.nth_context(i % problem.n_contexts) if evenly else mean.context(key_xi)
+            return xi, problem.outcomes(xi) if n == "all" else mean.conditional(key_eta, xi)
+
+        return jax.vmap(one)(jax.random.split(key, m), jnp.arange(m))
+
+    return drawn
+
+
+def jaxopt_cost(n: int | str) -> Any:
+    """(problem, x, drawn) -> F on these draws, by `vmap` over jaxopt's LBFGS: five lines of a user."""
+    import jax
     import jaxopt
 
     import bilevelax as bx
 
-    def whole(key: Any, problem: bx.Problem, x: Any) -> Any:
+    def whole(problem: bx.Problem, x: Any, drawn: Any) -> Any:
         mean = problem.weighted() if n == "all" else problem.averaged(n)
-        evenly = problem.n_contexts is not None and m % problem.n_contexts == 0
+        loss = lambda y, x, eta, xi: mean.g(x, y, eta, xi)
+        solver = jaxopt.LBFGS(loss, maxiter=50, tol=1e-4, implicit_diff=True)
 
-        def cost(x: Any, key: Any, i: Any) -> Any:
-            key_xi, key_eta = jax.random.split(key)
-            xi = mean.nth_context(i % problem.n_contexts) if evenly else mean.context(key_xi)
-            eta = problem.outcomes(xi) if n == "all" else mean.conditional(key_eta, xi)
-            loss = lambda y, x, eta, xi: mean.g(x, y, eta, xi)
-            solver = jaxopt.LBFGS(loss, maxiter=50, tol=1e-4, implicit_diff=True)
+        def cost(xi: Any, eta: Any) -> Any:
             return mean.f(x, solver.run(mean.start(x, xi), x, eta, xi).params, eta, xi)
 
-        return jnp.mean(jax.vmap(cost, in_axes=(None, 0, 0))(x, jax.random.split(key, m), jnp.arange(m)))
+        return jax.vmap(cost)(*drawn).mean()
 
     return whole
 
@@ -213,10 +228,10 @@ def jaxopt_average(n: int | str, m: int) -> Any:
 
     import bilevelax as bx
 
-    whole = jaxopt_cost(n, m)
+    draw, whole = jaxopt_drawn(n, m), jaxopt_cost(n)
 
     def estimate(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
-        grad = jax.grad(whole, argnums=2)(key, problem, x)
+        grad = jax.grad(whole, argnums=1)(problem, x, draw(key, problem))
         rows = len(jax.eval_shape(lambda: problem.outcomes(problem.context(key)))[1]) if n == "all" else n
         return bx.Estimate(grad, bx.Cost(xi=m, eta=m * rows), {})
 

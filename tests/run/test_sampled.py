@@ -1,5 +1,6 @@
 """Samples that `solve` descends on: the same numbers whatever is kept, and noise that is measured right."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,8 +8,10 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.datasets import ClientStore
+from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on
 from bilevelax.run import sampled
-from bilevelax.run.sampled import LANES, Sample
+from bilevelax.run.sampled import LANES, SAMPLES, Sample
+from bilevelax.run.solving import MOST_SAMPLES
 
 X = np.asarray([0.3, -0.7, 0.5])
 
@@ -72,12 +75,53 @@ def test_exact_gradients_are_those_of_all_outcomes(logistic, key):
     np.testing.assert_allclose(point.grad, grad, rtol=1e-7)
 
 
-@pytest.mark.parametrize("m", [LANES, 16 * LANES])
-def test_one_program_serves_every_size(quadratic, key, m):
-    Sample(quadratic, jnp.asarray(X), key, 2 * LANES, 8, False).at(X, True)
-    before = sampled.answered._cache_size(), sampled.drawn._cache_size()
-    Sample(quadratic, jnp.asarray(X), random.fold_in(key, 1), m, 8, False).at(X, False)
-    assert (sampled.answered._cache_size(), sampled.drawn._cache_size()) == before
+PROGRAMS = sampled.drawn, sampled.answered, sampled.answered_soon
+
+
+def test_three_programs_serve_every_size(quadratic, key):
+    """One draws, one answers small stages, one large ones: m and n are data."""
+    ask = lambda m, n: Sample(quadratic, jnp.asarray(X), key, m, n, False).at(X, n > 8)
+    ask(2 * LANES, 8), ask(32 * LANES, SAMPLES)
+    before = [program._cache_size() for program in PROGRAMS]
+    for m, n in [(LANES, SAMPLES), (48 * LANES, 8), (LANES, 4 * SAMPLES), (LANES, MOST_SAMPLES)]:
+        ask(m, n)
+    assert [program._cache_size() for program in PROGRAMS] == before
+
+
+def test_small_stages_are_answered_by_the_program_that_compiles_fast(quadratic, key):
+    """By counts: 24 chunks twice are small, 25 are not, and a stage that goes on becomes large."""
+    chosen = lambda sample: [sample.answering(chunk) for _ in range(50)]
+    of = lambda chunks: Sample(quadratic, jnp.asarray(X), key, chunks * LANES, SAMPLES, False)
+    chunk = of(1).draw(jnp.asarray(X), 0)
+    assert chosen(of(1)) == [sampled.answered_soon] * 48 + [sampled.answered] * 2
+    assert of(24).answering(chunk) is sampled.answered_soon and of(25).answering(chunk) is sampled.answered
+    large = chunk._replace(weights=np.broadcast_to(np.float32(0), (64, 2**20)))  # 256 MB
+    assert of(1).answering(large) is sampled.answered
+
+
+@pytest.mark.parametrize("together", [LANES, 16])
+def test_lanes_that_share_a_context_answer_as_one(quadratic, key, together, monkeypatch):
+    """n = 4 SAMPLES: the gradients are those of all of a context's samples in one stack."""
+    x, n = jnp.asarray(X), 4 * SAMPLES
+    sample = Sample(quadratic, x, key, LANES, n, False)
+    chunks = [sample.draw(x, c) for c in range(len(sample))]
+    rows = lambda a: np.asarray(a).reshape(-1, n, *a.shape[2:])  # the samples of each context
+    etas = jax.tree.map(lambda *parts: np.concatenate([rows(a) for a in parts]), *(chunk.etas for chunk in chunks))
+    xis = np.concatenate([np.asarray(chunk.xi)[::4] for chunk in chunks])
+
+    alone = jax.jit(jax.vmap(lambda xi, etas: grad_on(quadratic, x, xi, etas)))
+    expected = alone(xis, etas)
+    monkeypatch.setattr(sampled, "at_once", lambda chunk: together)
+    np.testing.assert_allclose(sample.at(X, False).rows, expected, rtol=1e-7)
+    first = jax.tree.map(lambda a: a[:, :SAMPLES], etas)  # negative control: a lane alone answers otherwise
+    assert abs(alone(xis, first) - expected).max() > 1e-3
+
+
+def grad_on(problem, x, xi, etas):
+    """The gradient of one context, on all of its samples at once."""
+    n = len(jax.tree.leaves(etas)[0])
+    average = of_stack(problem, x, xi, etas, jnp.full(n, 1 / n), n)
+    return respond_on(average, problem.start(x, xi), newton_solver(tol=1e-12)).grad
 
 
 def test_clients_are_read_chunk_by_chunk(key, tmp_path):

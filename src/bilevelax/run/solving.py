@@ -21,9 +21,9 @@ from bilevelax.run.reasons import notes, sentence
 from bilevelax.run.records.history import Row, environment
 from bilevelax.run.records.result import Result
 from bilevelax.run.records.solved import Solved, Stage
-from bilevelax.run.sampled import LANES, Point, Sample
+from bilevelax.run.sampled import LANES, SAMPLES, Point, Sample
 
-SAMPLES, MOST_SAMPLES = 32, 2048  # of each context: at first, and at most
+MOST_SAMPLES = SAMPLES * LANES  # of each context; at first as many as a lane holds
 MOST_CONTEXTS = 2**18  # of a stage, where no budget is given
 ALL = 256  # contexts, with all outcomes stored, that are all taken from the start
 GROWTH = 8  # of m from stage to stage at most
@@ -210,7 +210,7 @@ class Solving:
         """The next sample: as large as the goal asks for, or nearly; a reason to stop where that is too large."""
         if look.bias > self.goal / ROOM:
             self.debias = True
-        if self.goal and look.bias > self.goal and self.n < MOST_SAMPLES:
+        if self.goal and look.bias > self.goal and self.n < min(MOST_SAMPLES, SAMPLES * sample.together):
             self.n *= 4
         noise = max(look.noise, ended.noise)
         wanted = sample.m * (ROOM * noise / self.goal) ** 2 if self.goal else GROWTH * sample.m

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from bilevelax.base.whole_files import appearing
 
 
 class Header(NamedTuple):
@@ -114,17 +115,15 @@ def _unreadable(path: Path, error: Exception) -> str:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
     """Write an npz file in one step: whoever looks sees the whole file or none. Returns its SHA256."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        sha256 = digest_of_file(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return sha256
+    with appearing(path) as (partial,):
+        return save_arrays(partial, arrays)
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
+    """An npz file as it grows; its SHA256."""
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    return digest_of_file(path)
 
 
 def digest_of_file(path: Path) -> str:

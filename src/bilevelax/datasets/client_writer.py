@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.base.declared import seal
+from bilevelax.base.whole_files import allocate, replace_text, told_if_not_written
 from bilevelax.datasets.csv_layout import Layout, layout_of, rows_of, too_long
 
 BATCH = 65536  # rows of a table in memory at once
@@ -40,20 +42,24 @@ class ClientWriter:
         if self.folder.exists():
             raise ValueError(f"`folder` of ClientWriter must not exist yet. Got {str(self.folder)!r}.")
         shutil.rmtree(self.partial, ignore_errors=True)
-        self.partial.mkdir(parents=True)
-        self.offsets = _Column(self.partial / f"{OFFSETS}.bin", np.dtype("<i8"), ())
+        with told_if_not_written(self.folder):
+            self.partial.mkdir(parents=True)
+            self.offsets = _Column(self.partial / f"{OFFSETS}.bin", np.dtype("<i8"), ())
         self.offsets.append(np.zeros(1, np.int64))
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        described = {name: column.close() for name, column in self.columns.items()}
-        offsets = self.offsets.close()
-        if kind is None:
-            if not self.rows:
+        try:
+            if kind is None and not self.rows:
                 raise ValueError("A client store must hold at least one client. Got none.")
-            self._finish(described, offsets)
-        else:
-            shutil.rmtree(self.partial, ignore_errors=True)
+            if kind is None:
+                with told_if_not_written(self.folder):
+                    described = {name: column.finished() for name, column in self.columns.items()}
+                    self._finish(described, self.offsets.finished())
+        finally:
+            for column in (*self.columns.values(), self.offsets):
+                column.close()
+            shutil.rmtree(self.partial, ignore_errors=True)  # renamed where it is whole
 
     def add(self, client: Mapping[str, Any], counts: Any = None) -> None:
         """One more client: columns of equal length, the same names, dtypes and shapes for all clients.
@@ -76,10 +82,11 @@ class ClientWriter:
             }
         if arrays.keys() != self.columns.keys():
             raise ValueError(f"Every client must have the columns {list(self.columns)}. Got {list(arrays)}.")
-        for name, a in arrays.items():
-            require_kept_by_jax(name, a, self.offsets.rows - 1, counts)
-            self.columns[name].append(a)
-        self.offsets.append(self.rows + np.cumsum(counts))
+        with told_if_not_written(self.folder):
+            for name, a in arrays.items():
+                require_kept_by_jax(name, a, self.offsets.rows - 1, counts)
+                self.columns[name].append(a)
+            self.offsets.append(self.rows + np.cumsum(counts))
         self.rows += int(counts.sum())
         self.longest = max(self.longest, int(counts.max()))
         self.shortest = min(self.shortest or self.longest, int(counts.min()))
@@ -94,7 +101,7 @@ class ClientWriter:
             "columns": columns,
             "offsets": offsets,
         }
-        (self.partial / "manifest.json").write_text(json.dumps(seal(manifest), indent=2), encoding="utf-8")
+        replace_text(self.partial / "manifest.json", json.dumps(seal(manifest), indent=2))
         self.partial.rename(self.folder)
 
 
@@ -149,10 +156,13 @@ class _Column:
         self.digest.update(data)
         self.rows += len(rows)
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what cannot be written is thrown away, or was told
+            self.file.close()
+
+    def finished(self) -> dict[str, Any]:
         self.file.flush()
         os.fsync(self.file.fileno())
-        self.file.close()
         described = {"file": self.path.name, "dtype": self.dtype.str, "shape": list(self.shape), "rows": self.rows}
         return {**described, "sha256": self.digest.hexdigest()}
 
@@ -187,12 +197,12 @@ def _from_table(folder: str | Path, batches: Callable[[], Iterator[TableBatch]])
         require_plain_column(name, np.empty(0, kind))
     ends = np.cumsum([0, *counts])
     folder = Path(folder).expanduser()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.table-", dir=folder.parent))
+    with told_if_not_written(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.table-", dir=folder.parent))
     try:
-        maps = {
-            name: np.memmap(work / f"{name}.bin", kind, "w+", shape=(int(ends[-1]),)) for name, kind in kinds.items()
-        }
+        with told_if_not_written(folder):
+            maps = {name: _map(work / f"{name}.bin", kind, int(ends[-1])) for name, kind in kinds.items()}
         cursor = ends[:-1].copy()
         for names, columns in batches():
             ids = np.asarray([numbers[str(name)] for name in names])
@@ -208,6 +218,13 @@ def _from_table(folder: str | Path, batches: Callable[[], Iterator[TableBatch]])
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return numbers
+
+
+def _map(path: Path, kind: np.dtype, rows: int) -> np.ndarray:
+    """A file as an array, all of whose bytes are there: on a full disk, writing to others would end the process."""
+    with open(path, "wb") as file:
+        allocate(file.fileno(), rows * kind.itemsize)
+    return np.memmap(path, kind, "r+" if path.stat().st_size else "w+", shape=(rows,))
 
 
 def _csv_batches(path: Path, client: str) -> Iterator[TableBatch]:

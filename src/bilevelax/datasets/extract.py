@@ -90,7 +90,7 @@ def extract_features(
     shards = [Shard(parts / f"{name}.npz", images, _signature(images, backbone)) for name, images in classes.items()]
     _fill(shards, backbone, batch, progress, report)
     result = _assemble(path, shards, class_names(folder, list(classes)), dim, held_out, seed, report)
-    for leftover in (*parts.glob("*.npz"), *parts.glob(".*.partial")):
+    for leftover in (*parts.glob("*.npz"), *parts.glob(".partial.*")):
         leftover.unlink()
     with contextlib.suppress(OSError):  # something else was put there: it is not ours to delete
         parts.rmdir()

@@ -11,8 +11,8 @@ import numpy as np
 
 from bilevelax._version import __version__
 from bilevelax.base.declared import Check, Undeclared, is_sealed, one_of, read_json, record, seal, text
-from bilevelax.base.npz import digest_of_file, write_arrays
-from bilevelax.run.records.history import replace_text
+from bilevelax.base.npz import digest_of_file, save_arrays
+from bilevelax.base.whole_files import appearing, told_if_not_written
 
 FORMAT = 1
 WITHOUT_DIGEST = ("0.1.0",)  # versions that wrote none
@@ -22,13 +22,15 @@ DIGESTS = {"kind": text(), "arrays": record({"sha256": SHA256}), "sha256": SHA25
 
 
 def write_folder(folder: str | Path, kind: str, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
-    """The arrays, then a description that holds their digest: whoever is killed in between leaves no model."""
+    """The arrays, and a description that holds their digest: a full disk leaves the model that was there before."""
     folder = Path(folder).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    sha256 = write_arrays(folder / "arrays.npz", arrays)
     head = {"format": FORMAT, "version": __version__, "kind": kind}
-    document = json.loads(json.dumps({**head, **body, "arrays": {"sha256": sha256}}, allow_nan=False))
-    replace_text(folder / "model.json", json.dumps(seal(document), indent=2) + "\n")
+    with told_if_not_written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with appearing(folder / "arrays.npz", folder / "model.json") as (npz, description):
+        sha256 = save_arrays(npz, arrays)
+        document = json.loads(json.dumps({**head, **body, "arrays": {"sha256": sha256}}, allow_nan=False))
+        description.write_text(json.dumps(seal(document), indent=2) + "\n", encoding="utf-8")
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.base.errors import require_package
+from bilevelax.base.whole_files import appearing, told_if_not_written
 from bilevelax.datasets.csv_layout import ENCODING, Layout, layout_of, not_text, rows_of, too_long
 from bilevelax.tables.cells import is_text, read_cells
 from bilevelax.tables.other_files import kind_of, read_other, require_ending, unpacked, write_table
@@ -92,9 +94,12 @@ def write_with(path: Path, columns: dict[str, np.ndarray], out: Path) -> list[st
             layout = layout_of(plain)
             table = _read(plain, layout, dtype=str, keep_default_na=False)
         how = {"sep": layout.separator, "decimal": layout.decimal}
-    out.parent.mkdir(parents=True, exist_ok=True)
     replaced = [f"column {name} of {path} was replaced" for name in columns if name in table.columns]
-    write_table(table.assign(**columns), out, **how)
+    with told_if_not_written(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        ours = not out.is_symlink() and (out.is_file() or not out.exists())  # /dev/stdout is written as it is
+        with appearing(out) if ours else contextlib.nullcontext((out,)) as (place,):
+            write_table(table.assign(**columns), place, **how)
     return [*replaced, *_formulas(table.drop(columns=list(columns), errors="ignore"))]
 
 

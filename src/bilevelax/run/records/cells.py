@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilevelax.run.records.history import machine, replace_text
+from bilevelax.base.whole_files import replace_text
+from bilevelax.run.records.history import machine
 from bilevelax.run.records.progress import Progress
 
 PLAIN, PACKED, MANIFEST = "records.jsonl", "records.jsonl.gz", "manifest.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -17,12 +18,13 @@ from jax.experimental import multihost_utils
 
 from bilevelax.base.declared import reason_of
 from bilevelax.base.errors import RunStopped, require_choice, require_integer
+from bilevelax.base.whole_files import require_room, told_if_not_written
 from bilevelax.core.problem import PyTree
 from bilevelax.run.records.described import described, described_optimizer
 from bilevelax.run.records.fingerprint import Identity, difference, digest, digest_of_arrays, doubt, plain
 from bilevelax.run.records.journal import Journal
+from bilevelax.run.records.orbax_noise import quiet_orbax, without_late_answers
 from bilevelax.run.records.result import Snapshot
-from bilevelax.run.records.room import quiet_orbax, require_room
 from bilevelax.run.records.run_folder import RunFolder, set_aside
 from bilevelax.run.records.signals import Signals
 
@@ -88,17 +90,19 @@ class Keeper:
     def __enter__(self) -> Keeper:
         if self.leads and self.resume == "restart":
             set_aside(self.folder)
-        self.run = RunFolder(self.folder, self.T).__enter__() if self.leads else None
-        self.manager = open_manager(self.folder / "checkpoints", self.copies)
-        self.signals = Signals().__enter__()
+        with contextlib.ExitStack() as entered:
+            self.run = entered.enter_context(RunFolder(self.folder, self.T)) if self.leads else None
+            entered.enter_context(without_late_answers())
+            with told_if_not_written(self.folder):
+                self.manager = open_manager(self.folder / "checkpoints", self.copies)
+            entered.callback(self.manager.close)
+            self.signals = entered.enter_context(Signals())
+            self.entered = entered.pop_all()
         self.saved, self.when = -1, time.monotonic()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.signals.__exit__(kind, error, trace)
-        self.manager.close()
-        if self.run:
-            self.run.__exit__(kind, error, trace)
+        self.entered.__exit__(kind, error, trace)
 
     def restore(self, run: Saves) -> Snapshot | None:
         """The run as the last good checkpoint holds it, in the structure of its carry; None where there is none."""
@@ -163,8 +167,9 @@ class Keeper:
 
     def _begin(self, mark: dict[str, Any] | None) -> None:
         if self.run:
-            self.journal.rewind(mark)
-            self.run.begin()
+            with told_if_not_written(self.folder):
+                self.journal.rewind(mark)
+                self.run.begin()
 
     def keep(self, run: Saves, last: bool = False) -> None:
         """Write the new rows; save if it is time, if the run ends or was told to stop; then stop if so."""

@@ -1,10 +1,8 @@
-"""The rows of a run and what they were made on; as JSONL and CSV. Nothing is pickled."""
+"""The rows of a run and what they were made on."""
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import json
 import os
 import platform
@@ -39,20 +37,6 @@ def environment() -> dict[str, Any]:
     }
 
 
-def replace_text(path: str | Path, text: str) -> None:
-    """Write a file in one step: whoever looks, or kills, finds the old text or the new."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "w", newline="", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def machine() -> dict[str, Any]:
     """`environment`, the processor and how busy it is: what a timing needs to be read later."""
     path = Path("/proc/cpuinfo")
@@ -60,17 +44,6 @@ def machine() -> dict[str, Any]:
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {**environment(), "cpu": (names or [platform.processor()])[0], "cores": os.cpu_count(), "load": load}
-
-
-def write_rows(folder: str | Path, rows: list[Row]) -> None:
-    """history.jsonl, and history.csv with the union of the columns."""
-    folder = Path(folder)
-    replace_text(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    replace_text(folder / "history.csv", file.getvalue())
 
 
 def is_level_count(column: str) -> bool:

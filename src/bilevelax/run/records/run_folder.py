@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilevelax.base.declared import integer, number, one_of, read_json, record, text
-from bilevelax.run.records.history import replace_text
+from bilevelax.base.whole_files import replace_text
 from bilevelax.run.records.locks import THERE_ARE_LOCKS, is_locked, lock
 
 TAIL = 65536  # bytes of the history read to find its last rows

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,13 @@ from bilevelax.base.declared import (
     seal,
     text,
 )
-from bilevelax.base.npz import digest_of_file, read_arrays, write_arrays
+from bilevelax.base.npz import digest_of_file, read_arrays, save_arrays
+from bilevelax.base.whole_files import appearing, told_if_not_written
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import PyTree, X
-from bilevelax.run.records.history import Row, replace_text, write_rows
+from bilevelax.run.records.history import Row
 
-MANIFEST, ARRAYS, HISTORY = "manifest.json", "arrays.npz", "history.jsonl"
+MANIFEST, ARRAYS, HISTORY, TABLE = "manifest.json", "arrays.npz", "history.jsonl", "history.csv"
 REMEDY = "copy the run again from where it is whole, or save it again"
 DEEPEST = 100  # of a structure
 INDEX = integer(0, 10**6)
@@ -108,17 +111,34 @@ def _indices(spec: Any) -> list[int]:
 
 def save_run(folder: str | Path, arrays: dict[str, PyTree], rows: list[Row], manifest: dict[str, Any]) -> None:
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     leaves: list[np.ndarray] = []
     structure = {name: encode(tree, leaves) for name, tree in arrays.items()}
-    write_rows(folder, rows)
-    written = (folder / HISTORY).read_bytes()
-    files = {
-        ARRAYS: {"sha256": write_arrays(folder / ARRAYS, {str(i): leaf for i, leaf in enumerate(leaves)})},
-        HISTORY: {"bytes": len(written), "sha256": hashlib.sha256(written).hexdigest()},
-    }
-    document = json.loads(json.dumps({**manifest, "structure": structure, "files": files}))
-    replace_text(folder / MANIFEST, json.dumps(seal(document), indent=2))
+    written = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    with told_if_not_written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with appearing(*(folder / name for name in (HISTORY, TABLE, ARRAYS, MANIFEST))) as (
+        history,
+        table,
+        npz,
+        description,
+    ):
+        history.write_bytes(written)
+        table.write_text(as_csv(rows), encoding="utf-8", newline="")
+        files = {
+            ARRAYS: {"sha256": save_arrays(npz, {str(i): leaf for i, leaf in enumerate(leaves)})},
+            HISTORY: {"bytes": len(written), "sha256": hashlib.sha256(written).hexdigest()},
+        }
+        document = json.loads(json.dumps({**manifest, "structure": structure, "files": files}))
+        description.write_text(json.dumps(seal(document), indent=2), encoding="utf-8")
+
+
+def as_csv(rows: list[Row]) -> str:
+    """With the union of the rows' columns."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def load_run(folder: str | Path, like: X | None) -> tuple[dict[str, PyTree], list[Row], dict[str, Any]]:

@@ -1,0 +1,38 @@
+"""What orbax says beside the exceptions that it raises: nothing that a reader of a terminal could use."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def quiet_orbax() -> Iterator[None]:
+    """Its threads log what they then raise: the exception is enough."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextlib.contextmanager
+def without_late_answers() -> Iterator[None]:
+    """Where one array of a checkpoint is damaged, the others are read to nobody, and each would show a traceback."""
+    before = sys.unraisablehook
+
+    def told(unraisable: Any) -> None:
+        late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
+        if not late:
+            before(unraisable)
+
+    sys.unraisablehook = told
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

@@ -5,6 +5,8 @@ Every input is made from (seed, subject, number), which is printed where somethi
 """
 
 import argparse
+import contextlib
+import io
 import json
 import logging
 import os
@@ -53,15 +55,15 @@ class Fuzzer:
     def one(self, name, number):
         """One input of a subject; what goes wrong is kept."""
         import numpy as np
-        from subjects import outside, silence
+        from subjects import outside
 
         subject, folder = self.subject(name), self.place / name
         rng = np.random.default_rng([self.seed, sum(name.encode()), number])
         before = outside(folder)
-        limit = 150 if name == "commands" else LONGEST * (3 if name == "checkpoints" else 1)
-        signal.setitimer(signal.ITIMER_REAL, limit)
+        said = io.StringIO()
+        signal.setitimer(signal.ITIMER_REAL, getattr(subject, "wait", LONGEST))
         try:
-            with silence():
+            with contextlib.redirect_stderr(said):
                 subject.one(rng)
         except ValueError as told:
             self.refused[name] += 1
@@ -74,6 +76,8 @@ class Fuzzer:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.count[name] += 1
+        if "Traceback" in said.getvalue():
+            self.note(name, number, "a traceback on standard error", said.getvalue())
         left = [each for each in outside(folder)[1] if each not in before[1]]
         if outside(folder)[0] != before[0] or [
             e for e in left if e not in ("t.csv", "t.zip", "t.gz", "out.csv", "orders.csv")

@@ -5,14 +5,18 @@ import os
 import resource
 import shutil
 import signal
+import sys
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled import programs
 from jax import random
 from test_checkpoint import ESTIMATOR, OPTIMIZER, PROBLEM, X1, assert_same_run, minimize, without_seconds
 
 import bilevelax as bx
+from bilevelax.run.records.orbax_noise import without_late_answers
 from bilevelax.run.records.run_folder import runs_in, status_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -46,6 +50,37 @@ def test_a_run_whose_history_was_edited_goes_on(copy, whole):
     assert without_seconds(result.history[1:]) == without_seconds(whole.history[-3:])
     assert (copy / "history.jsonl.1").read_text() == edited and not (copy / "damaged-30").exists()
     assert_same_run(minimize(copy), result)
+
+
+def test_only_late_answers_of_orbax_are_not_heard(monkeypatch):
+    """It reads arrays at once: where one fails, the others have nobody to answer; when they say so is a race."""
+    heard = []
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+
+    coroutine = lambda file: SimpleNamespace(cr_code=SimpleNamespace(co_filename=file))
+    events = [
+        SimpleNamespace(exc_value=RuntimeError("Event loop is closed"), object=None),
+        SimpleNamespace(exc_value=Exception("Encountered error while reading"), object=coroutine("/lib/orbax/read.py")),
+        SimpleNamespace(exc_value=RuntimeError("mine"), object=coroutine("mine.py")),
+        SimpleNamespace(exc_value=RuntimeError("mine"), object=None),
+    ]
+    with without_late_answers():
+        for event in events:
+            sys.unraisablehook(event)
+    assert heard == events[2:] and sys.unraisablehook == heard.append
+
+
+def test_a_run_that_goes_on_is_not_compiled_again(copy, whole):
+    with programs() as names:
+        minimize(copy)
+    assert "chunk" not in names
+
+
+def test_a_status_that_cannot_be_written(copy):
+    (copy / "status.json").unlink()
+    (copy / "status.json").mkdir()
+    with pytest.raises(ValueError, match=r"status.json could not be written \(Is a directory\)"):
+        minimize(copy)
 
 
 def test_a_finished_run_whose_history_is_gone(copy):

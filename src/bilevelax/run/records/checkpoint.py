@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import math
 import time
@@ -99,6 +100,7 @@ class Keeper:
             self.signals = entered.enter_context(Signals())
             self.entered = entered.pop_all()
         self.saved, self.when = -1, time.monotonic()
+        self.damaged: dict[int, str] = {}  # {step: why it cannot be read}
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -111,7 +113,14 @@ class Keeper:
             _, estimator, optimizer, *_, every = run.made_of
             about = {"estimator": described(estimator), "optimizer": described_optimizer(optimizer)}
             self.run.about = {**about, "every": every}
-        damaged: dict[int, str] = {}
+        try:
+            return self._restored(run)
+        finally:
+            if self.damaged:
+                gc.collect()  # what is left of failed reads speaks up when it is collected: now, while nobody hears
+
+    def _restored(self, run: Saves) -> Snapshot | None:
+        damaged = self.damaged
         rowless: tuple[int, Snapshot] | None = None  # the newest of which only the history is damaged
         for step in sorted(self.manager.all_steps(), reverse=True):
             try:
@@ -280,6 +289,9 @@ def _named(leaves: list[Any]) -> dict[str, Any]:
 
 
 def _typed(leaf: jax.Array, old: jax.Array) -> jax.Array:
+    """As the run had it: a key, and bound to devices only where that was, else its program is compiled once more."""
+    if not plain(old).committed:
+        leaf = jax.numpy.asarray(np.asarray(leaf))
     is_key = jax.dtypes.issubdtype(old.dtype, jax.dtypes.prng_key)
     return random.wrap_key_data(leaf, impl=random.key_impl(old)) if is_key else leaf
 

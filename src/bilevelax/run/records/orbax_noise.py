@@ -23,12 +23,13 @@ def quiet_orbax() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_late_answers() -> Iterator[None]:
-    """Where one array of a checkpoint is damaged, the others are read to nobody, and each would show a traceback."""
+    """Where one array of a checkpoint is damaged, the others are read for nobody, and each would show a traceback."""
     before = sys.unraisablehook
 
     def told(unraisable: Any) -> None:
-        late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
-        if not late:
+        loop_is_gone = str(unraisable.exc_value) == "Event loop is closed"
+        coroutine = getattr(unraisable.object, "cr_code", None)
+        if not loop_is_gone and not (coroutine and "orbax" in coroutine.co_filename):
             before(unraisable)
 
     sys.unraisablehook = told

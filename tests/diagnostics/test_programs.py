@@ -22,7 +22,7 @@ def noisy():
     )
 
 
-SOLVED, MATRICES, MEANS = "_solved", "_matrices", "batch_means"
+SOLVED, MATRICES, MEANS = "_solved", "_matrices", "means"
 RUNS = {
     "check": (lambda p, key: bx.check(p, X, key=key, **SMALL), ["_drawn_twice", SOLVED, MATRICES, MEANS]),
     "constants": (lambda p, key: bx.constants(p, X, key=key, contexts=4), [SOLVED, MATRICES]),

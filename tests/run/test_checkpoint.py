@@ -18,7 +18,6 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax.run import minimize as outer
 from bilevelax.run import run
 from bilevelax.run.records import checkpoint as checkpoint_file
 from bilevelax.run.records import fingerprint
@@ -276,7 +275,7 @@ def test_restart_puts_the_old_run_aside(whole, tmp_path):
 
 def test_what_tune_chose_stays_chosen(tmp_path, monkeypatch):
     chosen = []
-    monkeypatch.setattr(outer, "tuned_now", lambda *a: chosen.append(1) or (ESTIMATOR, {"choice": "mine"}))
+    monkeypatch.setattr("bilevelax.run.auto.tuned_now", lambda *a: chosen.append(1) or (ESTIMATOR, {"choice": "mine"}))
     monkeypatch.setattr(
         "bilevelax.diagnostics.candidates.named_candidate", lambda p, choice, n: {"mine": ESTIMATOR}[choice]
     )

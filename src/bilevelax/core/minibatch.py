@@ -45,13 +45,9 @@ def minibatch(estimator: Estimator, m: int, mode: str = "stratified", contexts: 
     if warm is not None:
         return warm
     batch = Batch(estimator, m, mode, contexts)
-
-    def estimate(key: Key, problem: Problem, x: X) -> Estimate:
-        problem = batch.with_contexts(problem, key)
-        return mean(batch.estimates(batch.levels(key), lane_keys(key, m), problem, x))
-
     asked = None if estimator.contexts is None else lambda key: batch.keys_of_contexts(key)
-    return stateless(estimate, settings=batch, contexts=asked, generic=estimator.generic)
+    whole = lambda *drawn: mean(batch.lanes(*drawn))
+    return stateless(whole, settings=batch, contexts=asked, generic=estimator.generic)
 
 
 class Batch(NamedTuple):
@@ -81,6 +77,10 @@ class Batch(NamedTuple):
             return jax.vmap(lambda key: levels.at_level(ks[0], key, problem, x))(keys)
         one = partial(self.one, problem=problem, x=x)
         return lax.map(one, keys) if self.mode == "loop" else jax.vmap(one)(keys)
+
+    def lanes(self, key: Key, problem: Problem, x: X) -> Estimate:
+        """The stacked estimates whose mean the minibatch is."""
+        return self.estimates(self.levels(key), lane_keys(key, self.m), self.with_contexts(problem, key), x)
 
     def one(self, key: Key, problem: Problem, x: X) -> Estimate:
         """One estimate, of an estimator that forgets."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -10,10 +10,11 @@ from jax import lax, random
 
 from bilevelax.base.compiling import jit_once
 from bilevelax.core.estimate import Cost, Count, Estimate, Estimator, first_of_split, stateless
-from bilevelax.core.minibatch import Batch, lane_keys
+from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Key, Problem, X, Xi
 from bilevelax.diagnostics.contexts import only_contexts
 from bilevelax.diagnostics.correction_rate import least_work, work
+from bilevelax.diagnostics.estimates import met
 from bilevelax.diagnostics.host import flat_rows
 from bilevelax.exact.draws import Range, average_of, kept, with_replacement
 from bilevelax.exact.linear import direct_or_cg
@@ -54,15 +55,20 @@ def on_samples(start: Count, size: Count) -> Estimator:
 
 
 @jit_once(static_argnames=("lanes",))
-def averages(key: Key, problem: Problem, x: X, contexts: Xi, calls: Calls, lanes: Lanes) -> tuple[X, Cost]:
-    """The gradients of each call's contexts and their cost; call c has the draws of call c of `batch_means`."""
-    few = only_contexts(problem, contexts)
+def averages(
+    key: Key, problem: Problem, x: X, contexts: Xi, calls: Calls, lanes: Lanes, grads: Any = None
+) -> tuple[X, Cost, Any]:
+    """The gradients of each call's contexts and their cost; call c has the draws of call c of `means`.
 
-    def one(call: Calls) -> tuple[X, Cost]:
+    And the mean of their exact ``grads``, where these are given.
+    """
+    few = only_contexts(problem, contexts, numbered=grads is not None)
+
+    def one(call: Calls) -> tuple[X, Cost, Any]:
         key_c = random.fold_in(key, call.number)
-        batch = Batch(on_samples(call.start, call.size), lanes.m, "vmap", lanes.how)
-        found = batch.estimates(None, lane_keys(key_c, lanes.m), batch.with_contexts(few, key_c), x)
-        return found.grad, found.cost
+        whole = minibatch(on_samples(call.start, call.size), lanes.m, "vmap", lanes.how)
+        found = whole.settings.lanes(key_c, few, x)
+        return found.grad, found.cost, None if grads is None else met(whole, key_c, grads)
 
     return lax.map(one, calls)
 
@@ -72,14 +78,13 @@ def calls_of(n: int, times: int) -> Calls:
     return Calls(np.arange(times, dtype=np.int32), np.zeros(times, np.int32), np.full(times, n, np.int32))
 
 
-def pilot_rate(key: Key, problem: Problem, x: X, contexts: Xi, lanes: Lanes) -> float:
+def pilot_rate(key: Key, problem: Problem, x: X, contexts: Xi, lanes: Lanes, grads: Any = None) -> float:
     """`correction_rate` of ``antithetic_mlmc(8, levels=2, factor=8)``, to three digits: by this program too."""
     one = np.zeros(GROUPS, np.int32)
     groups = Calls(one, PILOT * np.arange(GROUPS, dtype=np.int32), one + PILOT)
-    parts, part_cost = averages(key, problem, x, contexts, groups, lanes)
-    whole, whole_cost = averages(
-        key, problem, x, contexts, groups._replace(start=one, size=one + GROUPS * PILOT), lanes
-    )
+    parts, part_cost, _ = averages(key, problem, x, contexts, groups, lanes, grads)
+    larger = groups._replace(start=one, size=one + GROUPS * PILOT)
+    whole, whole_cost, _ = averages(key, problem, x, contexts, larger, lanes, grads)
     take = lambda tree, i: jax.tree.map(lambda a: np.asarray(a)[i], tree)
     phi, delta = flat_rows(take(parts, 0)), flat_rows(take(whole, 0))
     delta = delta - np.mean([flat_rows(take(parts, g)) for g in range(GROUPS)], axis=0)

@@ -13,10 +13,12 @@ from bilevelax.base.errors import require_integer, require_key, require_positive
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Key, Problem, X
-from bilevelax.diagnostics.estimates import BATCHES, WITHOUT_END, batch_means, batched
+from bilevelax.diagnostics.estimates import BATCHES, WITHOUT_END, batched, means
 from bilevelax.diagnostics.host import flat, flat_rows, unflat
 from bilevelax.diagnostics.intervals import projected_norm, squared_norm
 from bilevelax.diagnostics.reference import all_outcomes
+from bilevelax.diagnostics.tails import Tails, scouts_of, tails_of
+from bilevelax.exact.unsolved import require_followers
 from bilevelax.problems.reduced import reduced_to
 from bilevelax.problems.validate import as_arrays, check_shapes
 
@@ -39,12 +41,17 @@ class Certificate(NamedTuple):
     n: int  # estimates used
     of: str  # "|grad F|^2"; with a constraint on x "|x - P(x - grad F)|^2"; "|E v|^2" where v may be biased
 
+    told: str = ""  # why there is no interval, [0, inf], where contexts that are rare decide
+    effective: float | None = None  # contexts that carry the noise; None where nothing is random
+
     @property
     def norm_high(self) -> float:
         """Upper end for the norm itself."""
         return float(np.sqrt(self.high))
 
     def __str__(self) -> str:
+        if self.told:
+            return f"{self.of} is about {self.estimate:.3g} from {self.n} estimates. {self.told}."
         of, _, which = self.of.partition(", ")
         note = f", {which}" if which else ""
         if self.low == self.estimate == self.high:
@@ -73,7 +80,9 @@ def certify(
     over each of which finitely many contexts are spread evenly. The interval's upper end
     allows for a gradient along the noise's main direction: it is cautious (up to about twice the
     jackknife's in the norm) where ``|grad F|`` is about the noise of the mean of all n, and the usual one
-    where it is large against it. Of a `reduced` problem it is about the reduced F, and says so.
+    where it is large against it. Of a `reduced` problem it is about the reduced F, and says so. Where rare contexts
+    decide, so that fewer than 8 effective ones carry the noise, there is no interval: eight times as many contexts are
+    looked at quickly to tell.
 
     Args:
         n: estimates in all, rounded up to a multiple of 32; by default 1024. Of stored contexts and outcomes each is
@@ -117,9 +126,11 @@ def rows_of(n: int | None, estimator: Estimator | None, stored: bool, M: int | N
     return Rows(minibatch(all_outcomes(), each, "loop", contexts), each, 1 if whole else BATCHES)
 
 
-def gradients(problem: Problem, x: X, key: Key, made: Rows, given: bool) -> np.ndarray:
-    """The rows, or a sentence where some are not finite."""
-    rows = flat_rows(batch_means(key, problem, x, estimator=made.mean, batches=made.batches))
+def gradients(problem: Problem, x: X, key: Key, made: Rows, given: bool) -> tuple[np.ndarray, Tails | None]:
+    """The rows and whose noise they have, or a sentence where some are not finite or a follower has no answer."""
+    scouts = scouts_of(problem, x, made.each)
+    found = means(key, problem, x, estimator=made.mean, batches=made.batches, scouts=scouts)
+    rows = flat_rows(found.grad)
     broken = int(np.sum(~np.isfinite(rows).all(1)))
     if broken:
         few = "Usual cause: g has no minimum on 8 samples; give `estimator`, e.g. antithetic_mlmc(n0=64, levels=None)."
@@ -127,7 +138,8 @@ def gradients(problem: Problem, x: X, key: Key, made: Rows, given: bool) -> np.n
             f"certify needs finite gradients at x. Got {broken} of {made.batches} batches that are not. "
             + ("Mend `estimator`, or see `check`." if given else few)
         )
-    return rows
+    require_followers("certify", float(np.asarray(found.unsolved).mean()), "its solves")
+    return rows, tails_of(*map(np.asarray, (found.lanes, found.scouts))) if made.batches > 1 else None
 
 
 def certifier(
@@ -140,13 +152,15 @@ def certifier(
 
     def look(problem: Problem, x: X, key: Key) -> Certificate:
         made = rows_of(n, estimator, problem.support is not None, problem.n_contexts)
-        rows = gradients(problem, x, key, made, estimator is not None)
+        rows, tails = gradients(problem, x, key, made, estimator is not None)
         if constraint is not None:
             found = projected_norm(rows, flat(x), lambda vector: flat(constraint(unflat(vector, x))), level)
         else:
             found = squared_norm(rows, level) if made.batches > 1 else (float(np.sum(rows**2)),) * 3
-        of = measured(estimator, constraint) + reduced_to(problem)
-        return Certificate(*found, level=level, n=made.each * made.batches, of=of)
+        about = level, made.each * made.batches, measured(estimator, constraint) + reduced_to(problem)
+        if tails is not None and tails.heavy and found[1] < found[2]:
+            return Certificate(found[0], 0.0, np.inf, *about, str(tails), tails.effective)
+        return Certificate(*found, *about, effective=None if tails is None else tails.effective)
 
     return look
 
@@ -180,6 +194,7 @@ def certified(
     def stop_when(problem: Problem, x: X, key: Key) -> tuple[bool, dict[str, float]]:
         first = look(problem, x, random.fold_in(key, 0))
         stop = first.high <= eps**2 and look(problem, x, random.fold_in(key, 1)).high <= eps**2
-        return stop, {"grad2": first.estimate, "grad2_low": first.low, "grad2_high": first.high}
+        columns = {"grad2": first.estimate, "grad2_low": first.low, "grad2_high": first.high}
+        return stop, {name: value for name, value in columns.items() if np.isfinite(value)}
 
     return stop_when

@@ -24,17 +24,25 @@ def count_contexts(problem: Problem, n: int) -> int:
     return n if problem.n_contexts is None else min(n, problem.n_contexts)
 
 
-def only_contexts(problem: Problem, contexts: Xi) -> Problem:
-    """The same problem where only these contexts occur, equally likely: its exact gradient is the mean of theirs."""
+def number_of(key: Key, M: int) -> jax.Array:
+    """Which of M contexts this key draws."""
+    return random.randint(key, (), 0, M)
+
+
+def only_contexts(problem: Problem, contexts: Xi, numbered: bool = False) -> Problem:
+    """The same problem where only these contexts occur, equally likely: its exact gradient is the mean of theirs.
+
+    ``numbered``: also where they are all there are, so that `number_of` tells which one a key draws.
+    """
     M = jax.tree.leaves(contexts)[0].shape[0] if jax.tree.leaves(contexts) else 1
-    if takes_every(problem, M):
+    if takes_every(problem, M) and not numbered:
         return problem
 
     def context_at(i: Any, data: tuple[PyTree, Xi]) -> Xi:
         return jax.tree.map(lambda a: a[i], data[1])
 
     return problem.carrying(contexts).replace(
-        sample_context=lambda key, data: context_at(random.randint(key, (), 0, M), data),
+        sample_context=lambda key, data: context_at(number_of(key, M), data),
         n_contexts=M,
         context_at=context_at,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,10 +12,10 @@ from jax import random
 
 from bilevelax.base.compiling import program
 from bilevelax.core.estimate import Estimator
-from bilevelax.core.problem import Key, Problem, PyTree, X, Xi
+from bilevelax.core.problem import Key, Problem, X, Xi
 from bilevelax.diagnostics.bias import relative_bias
 from bilevelax.diagnostics.certify import certifier
-from bilevelax.diagnostics.estimates import batch_means
+from bilevelax.diagnostics.estimates import Means, means
 from bilevelax.diagnostics.host import flat_rows
 from bilevelax.diagnostics.reference import QUICK, reference
 
@@ -22,8 +23,8 @@ DIAGNOSED_CALLS = 32  # of the estimator, behind its bias and variance
 
 
 @program(static_argnames=("estimator",))
-def _calls(key: Key, problem: Problem, x: X, contexts: Xi, estimator: Estimator) -> PyTree:
-    return batch_means(key, problem, x, contexts, estimator=estimator, batches=DIAGNOSED_CALLS)
+def _calls(key: Key, problem: Problem, x: X, contexts: Xi, grads: Any, estimator: Estimator) -> Means:
+    return means(key, problem, x, contexts, grads, estimator=estimator, batches=DIAGNOSED_CALLS)  # type: ignore[no-any-return]
 
 
 def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, float]]:
@@ -37,17 +38,18 @@ def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, flo
     """
     look = certifier()
 
-    def columns(problem: Problem, x: X, key: Key) -> dict[str, float]:
+    def look_at(problem: Problem, x: X, key: Key) -> dict[str, float]:
         _require_stateless(estimator, problem, x)
         exact = reference(random.fold_in(key, 0), problem, x, **QUICK)
-        measure = lambda i: _calls(random.fold_in(key, i), problem, x, exact.contexts, estimator)
+        measure = lambda i: _calls(random.fold_in(key, i), problem, x, exact.contexts, exact.grads, estimator)
         jax.block_until_ready(measure(1))  # compiles the first time
         started = time.perf_counter()
-        rows = flat_rows(jax.block_until_ready(measure(2)))
+        found = jax.block_until_ready(measure(2))
         seconds = (time.perf_counter() - started) / DIAGNOSED_CALLS
-        bias = relative_bias(rows - exact.grad, exact.scale, exact.stderr)
+        rows = flat_rows(found.grad)
+        bias = relative_bias(rows - np.asarray(found.met), exact.scale, exact.stderr)
         proof = look(problem, x, random.fold_in(key, 3))
-        found = {
+        columns = {
             "bias": bias.estimate,
             "bias_low": bias.low,
             "bias_high": bias.high,
@@ -57,9 +59,9 @@ def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, flo
             "grad2_low": proof.low,
             "grad2_high": proof.high,
         }
-        return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+        return {name: float(value) for name, value in columns.items() if np.isfinite(value)}
 
-    return columns
+    return look_at
 
 
 def _require_stateless(estimator: Estimator, problem: Problem, x: X) -> None:

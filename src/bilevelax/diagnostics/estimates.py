@@ -3,37 +3,101 @@
 from __future__ import annotations
 
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
 
 from bilevelax.base.compiling import jit_once
-from bilevelax.core.estimate import Estimator
-from bilevelax.core.minibatch import Batch, minibatch
+from bilevelax.core.estimate import Estimate, Estimator
+from bilevelax.core.minibatch import Batch, mean, minibatch
 from bilevelax.core.problem import Key, Problem, PyTree, X, Xi
-from bilevelax.diagnostics.contexts import only_contexts
+from bilevelax.diagnostics.contexts import number_of, only_contexts
+from bilevelax.diagnostics.tails import scouted
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
 from bilevelax.estimators.saa import saa
 
 BATCHES = 32  # independent means that an interval is made of
+SCOUTING = 2**30  # beyond the numbers of lanes, which are addressed by (key, lane)
 
 
-@jit_once(static_argnames=("estimator", "batches"))
+class Means(NamedTuple):
+    """Independent estimates, stacked, and what they were made of."""
+
+    grad: X
+    met: Any  # (batches, d_x): exact gradients, the mean over the contexts of each estimate; None where not asked for
+    unsolved: jax.Array  # (batches,): share of the follower's problems without a minimum that was found
+    lanes: jax.Array  # (batches, m): squared distance of each context's gradient from their mean; zero if one
+    scouts: jax.Array  # (batches, scouts m): as of `scouted`
+
+
+@jit_once(static_argnames=("estimator", "batches", "scouts"))
+def means(
+    key: Key,
+    problem: Problem,
+    x: X,
+    contexts: Xi | None = None,
+    grads: Any = None,
+    *,
+    estimator: Estimator,
+    batches: int,
+    scouts: int = 0,
+) -> Means:
+    """Independent estimates, stacked, one after another: a vmap would run each to the longest level.
+
+    Of the problem, or of the one in which only these ``contexts`` occur, whose exact gradients may be given: what
+    estimates differ from them by has the noise of outcomes only. ``scouts`` contexts are looked at
+    quickly for each one.
+    """
+    if contexts is not None:
+        problem = only_contexts(problem, contexts, numbered=grads is not None)
+
+    def one(i: jax.Array) -> Means:
+        key_i = random.fold_in(key, i)
+        found, lanes = _lanes(estimator, key_i, problem, x)
+        unsolved = jnp.asarray(found.aux.get("lower_unsolved", 0.0), float)
+        exact = None if grads is None else met(estimator, key_i, grads)
+        quick = scouted(random.fold_in(key_i, SCOUTING), problem, x, scouts * len(lanes)) if scouts else jnp.zeros(1)
+        return Means(found.grad, exact, unsolved, lanes, quick)
+
+    return lax.map(one, jnp.arange(batches, dtype=jnp.int32))
+
+
+def _lanes(estimator: Estimator, key: Key, problem: Problem, x: X) -> tuple[Estimate, jax.Array]:
+    """An estimate, and how far the gradient of each of its contexts is from it."""
+    batch = estimator.settings
+    if not isinstance(batch, Batch):
+        return estimator.estimate(key, problem, x, estimator.init(problem, x))[0], jnp.zeros(1)
+    stacked = batch.lanes(key, problem, x)
+    found = mean(stacked)
+    square = lambda a, b: jnp.sum((a - b[None]).astype(float) ** 2, axis=tuple(range(1, a.ndim)))
+    return found, jnp.sum(jnp.stack(jax.tree.leaves(jax.tree.map(square, stacked.grad, found.grad))), axis=0)
+
+
+def met(estimator: Estimator, key: Key, grads: Any) -> jax.Array:
+    """The mean of these contexts' gradients over those that an estimate with this key will meet.
+
+    Over all of them where it does not tell which, or takes them evenly. Its expectation is the same.
+    """
+    grads = jnp.asarray(grads, float)
+    if estimator.contexts is None or _spreads(estimator):
+        return grads.mean(0)
+    numbers = jax.vmap(lambda each: number_of(each, len(grads)))(estimator.contexts(key))
+    return grads[numbers].mean(0)
+
+
+def _spreads(estimator: Estimator) -> bool:
+    settings = estimator.settings
+    inner = getattr(settings, "estimator", None)
+    return getattr(settings, "contexts", None) == "spread" or (inner is not None and _spreads(inner))
+
+
 def batch_means(
     key: Key, problem: Problem, x: X, contexts: Xi | None = None, *, estimator: Estimator, batches: int
 ) -> PyTree:
-    """Independent estimates, stacked, one after another: a vmap would run each to the longest level.
-
-    Of the problem, or of the one in which only these ``contexts`` occur.
-    """
-    if contexts is not None:
-        problem = only_contexts(problem, contexts)
-
-    def one(i: jax.Array) -> X:
-        return estimator.estimate(random.fold_in(key, i), problem, x, estimator.init(problem, x))[0].grad
-
-    return lax.map(one, jnp.arange(batches, dtype=jnp.int32))
+    """The gradients of `means`."""
+    return means(key, problem, x, contexts, estimator=estimator, batches=batches).grad
 
 
 @jit_once(static_argnames=("estimator", "batches", "each"))

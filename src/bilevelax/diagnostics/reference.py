@@ -31,6 +31,7 @@ class Reference(NamedTuple):
     around: np.ndarray  # (M,): the same with grad f of a point nearby
     lower_error: float  # largest relative error that the solves left in y; 1 where there was no minimum
     tol: float  # of the solves
+    unsolved: float = 0.0  # share of contexts without a minimum that was found
 
     @property
     def grad(self) -> np.ndarray:
@@ -69,7 +70,7 @@ def all_outcomes() -> Estimator:
         xi = problem.context(random.split(key)[0])
         etas, weights = problem.outcomes(xi)
         response, _ = exact_response(problem, x, xi, problem.start(x, xi), etas, weights)
-        return Estimate(response.grad, response.cost + Cost(xi=1, eta=len(weights)), {})
+        return Estimate(response.grad, response.cost + Cost(xi=1, eta=len(weights)), response.watched())
 
     return stateless(estimate, contexts=first_of_split(2))
 
@@ -89,4 +90,6 @@ def reference(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> 
     whole = jax.tree.map(lambda a: a[: len(exact)], found)
     terms, around = (np.asarray(a, float) for a in (whole.terms, whole.around))
     tol = default_tol(jnp.result_type(*jax.tree.leaves(whole.y)))
-    return Reference(whole.xi, whole.y, exact, noise, terms, around, float(np.max(whole.left)), tol)
+    left = np.asarray(whole.left)
+    unsolved = float(np.mean(~(left < 1)))  # 1 where there is no minimum
+    return Reference(whole.xi, whole.y, exact, noise, terms, around, float(np.max(left)), tol, unsolved)

@@ -17,13 +17,15 @@ from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.averages import Lanes, averages, calls_of, pilot_rate
 from bilevelax.diagnostics.bias import Bias, relative_bias
 from bilevelax.diagnostics.candidates import TUNED_CONTEXTS, Candidate, candidates, lanes_of
-from bilevelax.diagnostics.estimates import batch_means
+from bilevelax.diagnostics.estimates import means
 from bilevelax.diagnostics.host import flat_rows
 from bilevelax.diagnostics.reference import QUICK, Reference, reference
+from bilevelax.exact.unsolved import require_followers
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 CALLS_A_LAP = 8  # of an estimator in one measurement
 SHORT, MORE = 0.05, 4  # seconds of a lap, up to which more of them are taken at once
+DOUBTS = 3  # times that the one that leads is measured twice as long, where its bias is in doubt
 NOISELESS = 1e-3  # relative to the gradient's terms: noise that nobody needs to reduce
 
 
@@ -37,12 +39,18 @@ class Trial(NamedTuple):
     variance: float  # of one call, the trace of its covariance
     bias: Bias  # relative to the size of the gradient's terms
     calls: int
+    unbiased: bool = False  # by how it is made, or nearly
 
     def score(self, tol: float) -> tuple[bool, float]:
         """Smaller is better: no bias above ``tol`` that can be seen, then time x variance; infinite if not finite."""
         biased = self.bias.decided(tol) is False
         size = self.bias.estimate if biased else self.seconds * self.variance
         return biased, size if np.isfinite(size) else np.inf
+
+    def doubtful(self, tol: float) -> bool:
+        """Whether its bias may be above ``tol``, for all that is known."""
+        decided = self.bias.decided(tol)
+        return decided is False or (decided is None and not self.unbiased)
 
 
 class Tuned(NamedTuple):
@@ -77,6 +85,8 @@ class Tuned(NamedTuple):
         left = f" No time for: {', '.join(self.skipped)}." if self.skipped else ""
         biased = self.trials[0].score(self.tol)[0]
         warning = f" Every candidate measured is biased above {percent(self.tol)}: this one least." if biased else ""
+        if not biased and self.trials[0].doubtful(self.tol):
+            warning = f" Its bias may be {percent(self.trials[0].bias.high)}: none surely without was measured."
         return f"Chosen in {self.seconds:.1f} s: {self.choice}.{warning}{left}\n{as_text(Table('', columns, rows))}"
 
 
@@ -84,32 +94,30 @@ class Lap(NamedTuple):
     """Rows of gradients and what each measurement took."""
 
     rows: np.ndarray
+    off: np.ndarray  # the same less exact gradients of the contexts met: their bias, without the noise of contexts
     seconds: list[float]
     compile_seconds: float
     shared: bool = False  # by the program that measures many
 
 
 def _measure(key: Key, call: Callable[[Key], Any], before: Lap | None, times: int, shared: bool) -> Lap:
-    """``times`` more measurements of CALLS_A_LAP calls, whose gradients ``call`` stacks; the first of all compiles."""
-    rows, seconds, compile_seconds, _ = before or (None, [], 0.0, shared)
+    """``times`` more measurements of CALLS_A_LAP calls: ``call`` stacks gradients, and exact ones of the contexts met.
+
+    The first of all compiles.
+    """
+    rows, off, seconds, compile_seconds, _ = before or Lap(np.zeros(0), np.zeros(0), [], 0.0)
     for i in range(times + (before is None)):
         started = time.perf_counter()
-        key_i = random.fold_in(key, len(seconds) + 1 if rows is not None else 0)
-        new = jax.block_until_ready(call(key_i))
+        key_i = random.fold_in(key, len(seconds) + 1 if len(rows) else 0)
+        grad, exact = jax.block_until_ready(call(key_i))
         took = time.perf_counter() - started
         if before is None and i == 0:
             compile_seconds = took
         else:
             seconds = [*seconds, took / CALLS_A_LAP]
-        rows = flat_rows(new) if rows is None else np.concatenate([rows, flat_rows(new)])
-    assert rows is not None
-    return Lap(rows, seconds, compile_seconds, shared)
-
-
-def _trial(name: str, estimator: Estimator, lap: Lap, exact: Reference) -> Trial:
-    bias = relative_bias(lap.rows - exact.grad, exact.scale, exact.stderr)
-    variance = float(lap.rows.var(0, ddof=1).sum())
-    return Trial(name, estimator, lap.compile_seconds, float(np.median(lap.seconds)), variance, bias, len(lap.rows))
+        new = flat_rows(grad), flat_rows(grad) - np.asarray(exact)
+        rows, off = new if not len(rows) else (np.concatenate([rows, new[0]]), np.concatenate([off, new[1]]))
+    return Lap(rows, off, seconds, compile_seconds, shared)
 
 
 def tune(
@@ -131,8 +139,9 @@ def tune(
     (successive halving); a survivor that turns out biased gives way to the best without visible bias.
     One program measures `saa` of every size, and the rate of `antithetic_mlmc` in a pilot.
     Bias is measured against exact gradients of 32 contexts and relative to the size of the
-    gradient's terms. Compilation takes most of a small budget: what there is no time for is listed
-    in ``skipped``; sample averages, or one of ``among``, are measured whatever the budget.
+    gradient's terms; where it may be above ``tol``, one without bias is preferred. Compilation takes
+    most of a small budget: what there is no time for is listed in ``skipped``; sample averages, or
+    one of ``among``, are measured whatever the budget.
 
     Args:
         budget_seconds: for all of it, compilation included.
@@ -154,6 +163,7 @@ def tune(
     x = as_arrays("x", "tune", x)
     check_shapes(problem, x)
     exact = reference(random.fold_in(key, 0), problem, x, **QUICK)
+    require_followers("tune", exact.unsolved, "its contexts")
     left = lambda: budget_seconds - (time.perf_counter() - started)
     bench = Bench(problem, x, exact, random.fold_in(key, 1), left, tol, lanes_of(problem, contexts, devices)[1])
     if among is None:
@@ -186,19 +196,30 @@ class Bench(NamedTuple):
 
     def alone(self, each: Candidate, before: Lap | None, times: int) -> Lap:
         """By a program of its own."""
-        where = self.problem, self.x, self.exact.contexts
-        call = lambda key: batch_means(key, *where, estimator=each.estimator, batches=CALLS_A_LAP)
+        where = self.problem, self.x, self.exact.contexts, self.exact.grads
+
+        def call(key: Key) -> tuple[Any, Any]:
+            found = means(key, *where, estimator=each.estimator, batches=CALLS_A_LAP)
+            return found.grad, found.met
+
         return _measure(self.key, call, before, times, shared=False)
 
     def together(self, each: Candidate, before: Lap | None, times: int) -> Lap:
         """By the program that measures sample averages of any size; in its blocks they take longer than alone."""
         where = self.problem, self.x, self.exact.contexts, calls_of(each.n or 1, CALLS_A_LAP), self.lanes
         mean = lambda a: np.mean(np.asarray(a, np.float64), axis=1)  # over the contexts of a call
-        call = lambda key: jax.tree.map(mean, averages(key, *where)[0])
+
+        def call(key: Key) -> tuple[Any, Any]:
+            grads, _, exact = averages(key, *where, self.exact.grads)
+            return jax.tree.map(mean, grads), exact
+
         return _measure(self.key, call, before, times, shared=True)
 
     def trial(self, each: Candidate, lap: Lap) -> Trial:
-        return _trial(each.name, each.estimator, lap, self.exact)
+        bias = relative_bias(lap.off, self.exact.scale, self.exact.stderr)
+        variance, seconds = float(lap.rows.var(0, ddof=1).sum()), float(np.median(lap.seconds))
+        about = lap.compile_seconds, seconds, variance, bias, len(lap.rows), each.unbiased
+        return Trial(each.name, each.estimator, *about)
 
     def noiseless(self, trial: Trial) -> bool:
         """Whether less variance would not help: no bias, and calls that hardly differ."""
@@ -216,7 +237,7 @@ def _of_the_library(bench: Bench, contexts: int, devices: int, key: Key) -> tupl
         if bench.noiseless(bench.trial(made[0], laps[made[0].name])):
             return made[:1], laps
     started = time.perf_counter()
-    rate = pilot_rate(key, bench.problem, bench.x, bench.exact.contexts, bench.lanes)
+    rate = pilot_rate(key, bench.problem, bench.x, bench.exact.contexts, bench.lanes, bench.exact.grads)
     seconds = time.perf_counter() - started  # nearly all of it compiles what follows
     made = candidates(bench.problem, contexts, devices, rate)
     for each in made:
@@ -263,9 +284,24 @@ def _halved(laps: dict[str, Lap], chosen: list[Candidate], bench: Bench) -> list
                 laps[name] = measure(named[name], laps[name], times)
                 trials[name] = bench.trial(named[name], laps[name])
         alive = ranked(trial.name for trial in alive)
+    for _ in range(DOUBTS):  # what leads is looked at until its bias is told from the tolerance, while there is time
+        leader = alive[0]
+        if leader.bias.decided(bench.tol) is not None or bench.left() < leader.calls * leader.seconds:
+            break
+        measure = bench.together if laps[leader.name].shared else bench.alone
+        laps[leader.name] = measure(named[leader.name], laps[leader.name], leader.calls // CALLS_A_LAP)
+        alive[0] = bench.trial(named[leader.name], laps[leader.name])
     return [*alive, *dropped]
 
 
 def best_first(trials: list[Trial], tol: float) -> list[Trial]:
-    """Without visible bias before biased: a survivor may have been found out last. The former keep their order."""
-    return sorted(trials, key=lambda trial: trial.score(tol) if trial.score(tol)[0] else (False, 0.0))
+    """Surely or by nature without bias, then in doubt, then biased: a survivor may have been found out last.
+
+    Those of one kind keep their order, the biased are sorted by bias.
+    """
+
+    def rank(trial: Trial) -> tuple[int, float]:
+        biased, size = trial.score(tol)
+        return (2, size) if biased else (int(trial.doubtful(tol)), 0.0)
+
+    return sorted(trials, key=rank)

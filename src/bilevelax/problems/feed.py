@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from bilevelax.base.addresses import as_numbers, tag
+from bilevelax.core.estimate import Estimator
 from bilevelax.core.problem import Key, PyTree
 
 
@@ -135,3 +136,14 @@ class Feeder:
 def _of_steps(contexts: PyTree, tags: np.ndarray) -> PyTree:
     """One row of contexts for each step."""
     return jax.tree.map(lambda a: np.asarray(a).reshape(*tags.shape[:2], *np.shape(a)[1:]), contexts)
+
+
+def feeder_of(source: Source, estimator: Estimator, key_of: Callable[[Any], Key], every: int, columns: Any) -> Feeder:
+    """Of a problem whose contexts are on disk; ``key_of(t)`` is the key of step t's estimate."""
+    contexts = estimator.contexts
+    if contexts is None:
+        raise ValueError(
+            "`estimator` of minimize must tell its contexts' keys where they are read from disk: Estimator(..., "
+            "contexts=...). Use rt_mlmc, dl_sgd, saa, antithetic_mlmc, maml, imaml or a minibatch of one of them."
+        )
+    return Feeder(source, lambda t: contexts(key_of(t)), every, columns)

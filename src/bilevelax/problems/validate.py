@@ -27,7 +27,7 @@ def as_arrays(name: str, owner: str, value: PyTree) -> PyTree:
         where = f"`{name}{jax.tree_util.keystr(path)}` of {owner}"
         try:
             array = jnp.asarray(leaf)
-        except TypeError:
+        except (TypeError, ValueError):
             raise ValueError(
                 f"{where} must be an array. Got {leaf!r}; keep what is not optimised out of {name}, "
                 "e.g. with equinox.partition(model, equinox.is_inexact_array)."
@@ -36,12 +36,21 @@ def as_arrays(name: str, owner: str, value: PyTree) -> PyTree:
             raise ValueError(
                 f"{where} must be floating point. Got {array.dtype}; convert it, e.g. with .astype(float)."
             )
+        require_precision(where, array.dtype, f"give {name} as float32")
         return jnp.asarray(array, dtype=array.dtype)
 
     converted = jax.tree_util.tree_map_with_path(convert, value)
     if not jax.tree.leaves(converted):
         raise ValueError(f"`{name}` of {owner} must hold at least one array. Got {value!r}.")
     return converted
+
+
+def require_precision(where: str, dtype: Any, remedy: str) -> None:
+    """Single or double: in half precision a follower's systems cannot be solved, nor small steps be taken."""
+    if jnp.finfo(dtype).bits < 32:
+        raise ValueError(
+            f"{where} must be float32 or float64. Got {dtype}; {remedy} and let f and g convert what may be coarse."
+        )
 
 
 def describe(value: PyTree) -> str:
@@ -70,30 +79,14 @@ def outcome(key: Key, xi: Xi, problem: Problem) -> Eta:
     return getattr(problem.sample_conditional, "of_row", problem.sample_conditional)(key, xi, problem.data)
 
 
-def check_constraint(problem: Problem, x: X, y: Y, xi: Xi) -> None:
-    """A set whose numbers fit y; its own sentences say what does not."""
-    if not hasattr(problem.constraint, "land"):
-        raise ValueError(
-            f"`constraint` of Problem must be a set: bx.box(...), bx.simplex(...), bx.ball(...), bx.affine(...), "
-            f"bx.polyhedron(...) or bx.product(...). Got {problem.constraint!r}."
-        )
-    try:
-        landed, _ = jax.eval_shape(lambda x, y, xi, p: p.land(x, y, xi), x, y, xi, problem)
-    except ValueError:
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"`constraint` of Problem failed: {type(error).__name__}: {str(error).splitlines()[0]} Its functions are "
-            "called as (x, xi), A as (xi), and must run under jax.jit."
-        ) from error
-    if not alike(landed, y):
-        raise ValueError(f"`constraint` of Problem must keep y like {describe(y)}. Got {describe(landed)}.")
-
-
 def check_shapes(problem: Problem, x: X) -> Shapes:
     """Evaluate every function of the problem abstractly; raise one sentence about the first that is wrong."""
     from bilevelax.problems.traced import loss_of, traced  # that part stands on this one
 
+    if problem.constraint is not None and not hasattr(problem.constraint, "land"):
+        from bilevelax.problems.constrained import check_constraint
+
+        check_constraint(problem, x, (), ())  # refuses it
     key = jax.eval_shape(lambda: random.key(0))
     # fresh lambdas: eval_shape remembers what it traced, and a sampler that changes must be seen twice
     xi = _twice("sample_context", "xi", lambda name: traced(name, lambda key, p: p.context(key), key, problem))
@@ -108,11 +101,14 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
             raise ValueError(
                 f"`init_y` of Problem must return floating point. Got {leaf.dtype} at y{jax.tree_util.keystr(path)}."
             )
+        require_precision(f"`init_y{jax.tree_util.keystr(path)}` of Problem", leaf.dtype, "return float32")
     if not jax.tree.leaves(y):
         raise ValueError(
             "`init_y` of Problem must return at least one array. Got none; for no lower level use stochastic()."
         )
     if problem.constraint is not None:
+        from bilevelax.problems.constrained import check_constraint
+
         check_constraint(problem, x, y, xi)
     if problem.support is not None:
         stacked, _ = traced("support", lambda xi, p: p.outcomes(xi), xi, problem)
@@ -131,4 +127,5 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
             or not jnp.issubdtype(loss.dtype, jnp.floating)
         ):
             raise ValueError(f"`{name}` of Problem must return one floating-point scalar. Got {describe(loss)}.")
+        require_precision(f"`{name}` of Problem", loss.dtype, "sum up in float32")
     return shapes

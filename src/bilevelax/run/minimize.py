@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,15 +18,16 @@ from bilevelax.core.problem import Key, Problem, X
 from bilevelax.problems.validate import as_arrays, check_shapes
 from bilevelax.run.records.history import Row
 from bilevelax.run.records.result import Result
-from bilevelax.run.run import Metrics, Question, Run, devices_of
+from bilevelax.run.run import Metrics, Run, devices_of
 
 if TYPE_CHECKING:
     from bilevelax.diagnostics.certify import StopWhen
-    from bilevelax.run.records.checkpoint import Checkpoint, Keeper
+    from bilevelax.run.auto import Auto
+    from bilevelax.run.records.checkpoint import Checkpoint
 
 Callback = Callable[[Row, X], None]
 
-ROLE_STOP, ROLE_TUNE, ROLE_DIAGNOSE = 2**31, 2**31 + 1, 2**31 + 2  # beyond every t: steps are addressed by (key, t)
+LONG = 60.0  # seconds of steps, from which on a look at the result costs little beside them
 
 
 def minimize(
@@ -45,6 +45,7 @@ def minimize(
     resume: str = "auto",
     stop_when: StopWhen | None = None,
     diagnose: int = 0,
+    recheck: bool | None = None,
     mesh: Mesh | None = None,
     progress: bool | None = None,
 ) -> Result:
@@ -57,7 +58,7 @@ def minimize(
     Args:
         problem: what to minimise.
         estimator: how gradients are estimated, e.g. ``rt_mlmc(K=8)``; ``"auto"`` lets `tune` choose
-            at x1, whose table and seconds are in the manifest under ``tuning``.
+            at x1, whose table and seconds are in the manifest under ``tuning``, and look again on the way.
         optimizer: any optax transformation; compose with `projected` for constraints on x. One that asks for the
             value of F, as the line search of `optax.lbfgs`, gets it where contexts and outcomes are stored.
         x1: first iterate, a pytree of floating-point arrays.
@@ -75,6 +76,9 @@ def minimize(
         diagnose: every that many chunks, and at x1, measure the estimator's bias, variance and time where
             the run stands, and certify ``|grad F|^2``; the columns are those of `diagnostics.diagnosis.diagnosis`.
             0: never.
+        recheck: measure bias, variance and ``|grad F|^2`` once more at the result, keep them in ``result.recheck``
+            and warn where the bias is above 5 %. By default with ``"auto"``, whose programs are compiled already
+            and which changes to an estimator without bias on the way where it must, and after runs of a minute.
         mesh: spread the estimates of a `minibatch` over the devices of a mesh with one axis, in one process
             or many (`jax.distributed`): the numbers of one device up to the order of sums, and the same bits
             in every run on that mesh. Each process gives the same arguments; the first writes the records.
@@ -102,12 +106,11 @@ def minimize(
     manifest = {"every": every, "key": np.asarray(random.key_data(key)).tolist()}
     with contextlib.ExitStack() as stack:
         keeper = stack.enter_context(checkpoint.keeper(T, resume)) if checkpoint else None
-        bar = progress_bar(stack, T, progress)
+        bar, auto = progress_bar(stack, T, progress), None
         if isinstance(estimator, str):
-            bar.note("choosing an estimator")
-            devices = mesh.size if mesh else 1
-            estimator, manifest["tuning"] = tuned_before(problem, keeper) or tuned_now(problem, x1, key, devices)
-        questions = [*diagnose_questions(problem, estimator, key, diagnose), *stop_questions(problem, key, stop_when)]
+            auto = auto_of(bar, problem, x1, key, every, mesh.size if mesh else 1, keeper)
+            estimator, manifest["tuning"] = auto.estimator, auto.table
+        questions = asked_between_chunks(problem, estimator, key, diagnose, stop_when)
         run = Run(problem, estimator, optimizer, x1, key, T, every, metrics, questions, devices_of(mesh))
         stack.enter_context(run)
         saved = keeper.restore(run) if keeper else None
@@ -118,8 +121,11 @@ def minimize(
             for callback in callbacks:
                 callback(run.history[-1], run.x)
             bar.update(run.t, run.history[-1])
+            if auto:
+                auto.look(run)
             if keeper:
                 keeper.keep(run)
+        look_again(run, problem, auto.estimator if auto else estimator, key, recheck, auto)
         if keeper:
             keeper.keep(run, last=True)
     return run.result()
@@ -143,35 +149,28 @@ def look_at_the_compiler() -> None:
         warn_of_wrong_numbers()
 
 
-def stop_questions(problem: Problem, key: Key, stop_when: StopWhen | None) -> list[Question]:
-    if stop_when is None:
+def asked_between_chunks(problem: Problem, estimator: Estimator, key: Key, diagnose: int, stop_when: Any) -> list[Any]:
+    if not diagnose and stop_when is None:
         return []
-    return [Question("stop_when", partial(stop_when, problem), random.fold_in(key, ROLE_STOP))]
+    from bilevelax.run.questions import questions
+
+    return questions(problem, estimator, key, diagnose, stop_when)
 
 
-def diagnose_questions(problem: Problem, estimator: Estimator, key: Key, chunks: int) -> list[Question]:
-    if not chunks:
-        return []
-    from bilevelax.diagnostics.diagnosis import diagnosis
+def auto_of(bar: Any, *where: Any) -> Auto:
+    from bilevelax.run.auto import Auto
 
-    columns = diagnosis(estimator)
-    ask = lambda x, key: (False, columns(problem, x, key))
-    return [Question("diagnose", ask, random.fold_in(key, ROLE_DIAGNOSE), chunks)]
+    bar.note("choosing an estimator")
+    return Auto(*where)
 
 
-def tuned_now(problem: Problem, x1: X, key: Key, devices: int) -> tuple[Estimator, dict[str, Any]]:
-    from bilevelax.diagnostics.tune import tune
+def look_again(run: Run, problem: Problem, estimator: Estimator, key: Key, wanted: bool | None, auto: Any) -> None:
+    """At the result: the follower where a solve of it failed, the estimator where that is wanted."""
+    wanted = (auto is not None or run.seconds > LONG) if wanted is None else wanted
+    if wanted or any(row.get("lower_unsolved") for row in run.history):
+        from bilevelax.run.watched import look_at_the_result
 
-    tuned = tune(problem, x1, key=random.fold_in(key, ROLE_TUNE), devices=devices)
-    return tuned.estimator, {**tuned.asdict(), "devices": devices}
-
-
-def tuned_before(problem: Problem, keeper: Keeper | None) -> tuple[Estimator, dict[str, Any]] | None:
-    """What the run that goes on was given: a measurement taken again might choose another."""
-    from bilevelax.diagnostics.candidates import named_candidate
-
-    table = keeper.tuning() if keeper else None
-    return (named_candidate(problem, table["choice"], table.get("devices", 1)), table) if table else None
+        look_at_the_result(run, problem, estimator, key, wanted, auto)
 
 
 class Silent:

@@ -61,21 +61,6 @@ def devices_of(mesh: Mesh | None) -> Devices:
     return Devices(lambda estimator: over_devices(estimator, mesh), replicate(mesh), local, columns_of(mesh))
 
 
-def feeder_of(problem: Problem, estimator: Estimator, key: Key, every: int, columns: Any) -> Feeder | None:
-    """Of a problem whose contexts are on disk."""
-    if problem.source is None:
-        return None
-    from bilevelax.problems.feed import Feeder
-
-    contexts = estimator.contexts
-    if contexts is None:
-        raise ValueError(
-            "`estimator` of minimize must tell its contexts' keys where they are read from disk: Estimator(..., "
-            "contexts=...). Use rt_mlmc, dl_sgd, saa, antithetic_mlmc, maml, imaml or a minibatch of one of them."
-        )
-    return Feeder(problem.source, lambda t: contexts(step_keys(key, t)[0]), every, columns)
-
-
 class Run:
     """The host's side of a run of T steps: where it stands and what it has recorded."""
 
@@ -94,9 +79,13 @@ class Run:
     ) -> None:
         self.made_of = (problem, estimator, optimizer, x1, key, every)
         self.T, self.every, self.metrics, self.questions = T, min(every, T), metrics, questions
-        self.here = devices.here
+        self.here, self.spread = devices.here, devices.spread
         spread, put = devices.spread(estimator), devices.put
-        self.feeder = feeder_of(problem, spread, key, self.every, devices.columns)
+        self.feeder: Feeder | None = None
+        if problem.source is not None:
+            from bilevelax.problems.feed import feeder_of
+
+            self.feeder = feeder_of(problem.source, spread, lambda t: step_keys(key, t)[0], self.every, devices.columns)
         inside = put(problem.replace(source=None))  # one program for every store
         self.chunk = partial(chunk, inside, key=put(key), estimator=spread, optimizer=optimizer, every=self.every)
         self.carry: Carry = put(initial_carry(problem, estimator, optimizer, x1))
@@ -124,11 +113,21 @@ class Run:
         if saved:
             self.go_on_from(saved)
         if self.t < self.T:
-            started = time.perf_counter()
-            jax.block_until_ready(self.take(self.carry, 0))  # no steps: compiles
-            self.compile_seconds += time.perf_counter() - started
+            self.compile()
         if not self.history:  # a new run, or one whose history was damaged
             self.record({})
+
+    def compile(self) -> None:
+        started = time.perf_counter()
+        jax.block_until_ready(self.take(self.carry, 0))  # no steps
+        self.compile_seconds += time.perf_counter() - started
+
+    def change(self, estimator: Estimator) -> None:
+        """From here on by another estimator; both keep no state."""
+        problem, _, *others = self.made_of
+        self.made_of = (problem, estimator, *others)
+        self.chunk = partial(self.chunk, estimator=self.spread(estimator))
+        self.compile()
 
     def snapshot(self) -> Snapshot:
         totals = {"cost": self.cost.asdict(), "seconds": self.seconds, "compile_seconds": self.compile_seconds}
@@ -173,12 +172,12 @@ class Run:
     def stop_at(self, before: Carry, good: int, log: Log) -> None:
         """Step number ``good`` of this chunk spoilt x: go back to the last finite iterate."""
         self.carry, _ = self.take(before, good)  # draws are addressed: the same steps again
+        from bilevelax.run.watched import causes
+
         level = f" (level k = {log.aux['level'][good]:g})" if "level" in log.aux else ""
         read = self.feeder.tell(int(before.t), good) if self.feeder else ""
         raise RunStopped(
-            f"x became non-finite at t = {self.t + 1}{level}. Usual causes: the outer step or beta0 too large, or "
-            f"long Neumann products with L_g1 underestimated.{read}",
-            self.result(),
+            f"x became non-finite at t = {self.t + 1}{level}. {causes(log.aux, good)}{read}", self.result()
         )
 
     def record(self, values: dict[str, float]) -> None:

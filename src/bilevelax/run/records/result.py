@@ -23,6 +23,14 @@ class Result:
     compile_seconds: float
     manifest: dict[str, Any]
 
+    @property
+    def recheck(self) -> dict[str, Any] | None:
+        """Bias, variance and ``|grad F|^2`` of the estimator at x, with intervals, where `minimize` looked again.
+
+        ``told`` holds what was warned of; ``skipped`` says why nothing was measured.
+        """
+        return self.manifest.get("recheck")
+
     def save(self, folder: Any) -> None:
         """Write history.jsonl, history.csv, manifest.json and arrays.npz; no pickle."""
         from bilevelax.run.records.saved import save_run

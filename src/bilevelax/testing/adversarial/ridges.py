@@ -1,6 +1,9 @@
 """Followers that are hard to solve, each with its exact answer by NumPy in double precision."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +19,15 @@ class Ridge(NamedTuple):
     grad: float
 
 
-def ridge(columns=20, rows=64, *, change=None, init=0.0, dtype=np.float32, seed=0):
+def ridge(
+    columns: int = 20,
+    rows: int = 64,
+    *,
+    change: Callable[[np.ndarray], np.ndarray] | None = None,
+    init: float = 0.0,
+    dtype: Any = np.float32,
+    seed: int = 0,
+) -> Ridge:
     """min_y mean (a'y - b)^2 / 2 + exp(x) |y|^2 / 2, paid on other rows; ``change(A)`` spoils the columns' units."""
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(2, rows, columns))
@@ -25,7 +36,7 @@ def ridge(columns=20, rows=64, *, change=None, init=0.0, dtype=np.float32, seed=
     A, b = A.astype(dtype), b.astype(dtype)
     x = np.asarray([-1.0], dtype)
 
-    def loss(y, row):
+    def loss(y: Any, row: Any) -> Any:
         return (row[0] @ y - row[1]) ** 2 / 2
 
     problem = bx.from_arrays(
@@ -43,20 +54,20 @@ def ridge(columns=20, rows=64, *, change=None, init=0.0, dtype=np.float32, seed=
     return Ridge(problem, jnp.asarray(x), float(-ridge * y @ np.linalg.solve(H, slope)))
 
 
-def year(A):
+def year(A: np.ndarray) -> np.ndarray:
     """A column of years: 2000 +- 10."""
     A = A.copy()
     A[..., 0] = 2000 + 10 * A[..., 0]
     return A
 
 
-def one_large(A):
+def one_large(A: np.ndarray) -> np.ndarray:
     A = A.copy()
     A[..., 0] *= 300
     return A
 
 
-FOLLOWERS = {
+RIDGES: dict[str, dict[str, Any]] = {
     "well scaled": dict(),
     "year": dict(change=year),
     "one column times 300": dict(change=one_large),

@@ -1,0 +1,22 @@
+"""One sentence about a follower whose problem has no minimum, for all who solve it."""
+
+from __future__ import annotations
+
+from bilevelax.base.text_table import percent
+
+MANY = 0.1  # share of solves without a minimum from which on no number is given
+SOME = 0.01  # from which on it is told
+
+
+def sentence(share: float, of: str) -> str:
+    return (
+        f"The follower's problem has no minimum that was found in {percent(share)} of {of}: g is concave, flat or "
+        "unbounded in y there, or has too few samples. See `check` for its curvature; add a term like "
+        "0.01 * jnp.sum(y**2) to g, bound y by `constraint`, or take more samples."
+    )
+
+
+def require_followers(owner: str, share: float, of: str) -> None:
+    """A follower that can be solved nearly everywhere."""
+    if share > MANY:
+        raise ValueError(f"{owner} needs a follower with an answer. {sentence(share, of)}")

@@ -1,0 +1,126 @@
+"""Followers that mislead a solver: units, far starts, domains, no minimum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import bilevelax as bx
+from bilevelax.testing.adversarial.case import KEY, Case, alone
+from bilevelax.testing.adversarial.ridges import RIDGES, ridge
+
+CLOSE = 1e-3  # relative error of a hypergradient that is right
+
+
+def estimated(problem: bx.Problem, x: Any, estimator: bx.Estimator) -> bx.Estimate:
+    found: bx.Estimate = jax.jit(lambda x: estimator.estimate(KEY(0), problem, x, ())[0])(x)
+    return found
+
+
+def compared(problem: bx.Problem, x: Any, estimator: bx.Estimator, exact: Any) -> str:
+    found = estimated(problem, x, estimator)
+    error = np.max(np.abs(np.asarray(found.grad, float) - exact)) / np.max(np.abs(exact))
+    solved = "solved" if float(found.aux["lower_unsolved"]) == 0 else "unsolved"
+    return f"{solved}, {'right' if error < CLOSE else 'wrong'}: off by {error:.2g}"
+
+
+def of_ridge(settings: dict[str, Any]) -> str:
+    case = ridge(**settings)
+    return compared(case.problem, case.x, bx.saa("all"), case.grad)
+
+
+def barrier() -> str:
+    """g has a domain: y* = x e^-5, and a full Newton step from 1 lands where the logarithm is not a number."""
+    g = lambda x, y: jnp.exp(5.0) * y[0] - x[0] * jnp.log(y[0])
+    y = 1.5 * np.exp(-5.0)
+    problem = alone(lambda x, y: jnp.sum((y - 1) ** 2), g, [1.0])
+    return compared(problem, jnp.asarray([1.5]), bx.saa(2), np.asarray([2 * (y - 1) * np.exp(-5.0)]))
+
+
+def at_zero() -> str:
+    """An answer at zero: nothing to be relative to; rounding ends the solve, and that is no failure."""
+    rows = np.random.default_rng(0).normal(size=(1, 64, 3)).astype(np.float32)
+    rows -= rows.mean(1, keepdims=True)
+    problem = bx.from_arrays(
+        lambda x, y, eta, xi: jnp.sum((y - x) ** 2),
+        lambda x, y, eta, xi: jnp.sum((y - x + 1 - eta) ** 2),
+        np.zeros((1, 1), np.float32),
+        rows,
+        init_y=lambda x, xi: jnp.full(3, 0.7, jnp.float32),
+    )
+    return f"unsolved: {float(estimated(problem, jnp.ones(3, jnp.float32), bx.saa('all')).aux['lower_unsolved']):g}"
+
+
+NO_MINIMUM = {
+    "concave": lambda y: -jnp.sum(y**2) / 2 + y[0],
+    "linear": lambda y: jnp.sum(y),
+    "saddle": lambda y: y[0] ** 2 - y[1] ** 2 + y[1],
+    "unbounded": lambda y: jnp.sum(jnp.arctan(y)),
+}
+
+
+def without(name: str, f: Any = None) -> bx.Problem:
+    """g without a minimum."""
+    g = lambda x, y: NO_MINIMUM[name](y) + 0.1 * jnp.sum(x * y)
+    return alone(f or (lambda x, y: jnp.sum((y - x) ** 2)), g, [0.3, 0.3])
+
+
+def unsolved(name: str, linear: Any) -> str:
+    estimator = bx.saa(2, bx.newton_solver(linear=linear()))
+    told = estimated(without(name), jnp.ones(2), estimator).aux["lower_unsolved"]
+    return f"unsolved: {float(told):g}"
+
+
+def run(problem: bx.Problem, rate: float = 1e-3) -> Any:
+    estimator = bx.minibatch(bx.saa(2), 2)
+    return bx.minimize(problem, estimator, optax.sgd(rate), jnp.ones(2), key=KEY(0), T=4, every=2, progress=False).cost
+
+
+def linear(name: str) -> Any:
+    from bilevelax.exact.linear import cg, direct
+
+    return {"direct": direct, "cg": lambda: cg(tol=1e-2)}[name]()
+
+
+NAMED = "The follower's problem has no minimum that was found in .* See `check`"
+FOLLOWERS = (
+    *(
+        Case(f"ridge: {name}", lambda settings=settings: of_ridge(settings), "^solved, right")  # type: ignore[misc]
+        for name, settings in RIDGES.items()
+    ),
+    Case("a logarithmic barrier", barrier, "^solved, right"),
+    Case("an answer at zero", at_zero, "^unsolved: 0$"),
+    *(
+        Case(f"{name} g, by {how}", lambda n=name, h=how: unsolved(n, lambda: linear(h)), "^unsolved: 1$")  # type: ignore[misc]
+        for name in NO_MINIMUM
+        for how in ("direct", "cg")
+    ),
+    Case("concave g in minimize", lambda: run(without("concave")), f"warned: {NAMED}"),
+    Case("unbounded g in minimize", lambda: run(without("unbounded")), f"warned: {NAMED}"),
+    Case(
+        "linear g in a run that overflows",
+        lambda: run(without("linear", lambda x, y: jnp.sum(jnp.exp(x))), 1e6),
+        f"refused: x became non-finite.*{NAMED}",
+        never="Neumann",
+    ),
+    Case(
+        "concave g in certify",
+        lambda: bx.certify(without("concave"), jnp.ones(2), key=KEY(0), n=32, estimator=bx.saa(2)),
+        f"refused: certify needs a follower with an answer. {NAMED}",
+    ),
+    Case(
+        "concave g in tune",
+        lambda: bx.tune(without("concave"), jnp.ones(2), key=KEY(0), among={"saa": bx.saa(2)}),
+        f"refused: tune needs a follower with an answer. {NAMED}",
+    ),
+    Case(
+        'concave g with "auto"',
+        lambda: bx.minimize(without("concave"), "auto", optax.sgd(0.1), jnp.ones(2), key=KEY(0), T=2, progress=False),
+        f"refused: tune needs a follower with an answer. {NAMED}",
+        slow=True,
+    ),
+)

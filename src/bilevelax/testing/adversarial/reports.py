@@ -1,0 +1,131 @@
+"""What `check` must say of problems that mislead it, and where it must not raise an alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+import bilevelax as bx
+from bilevelax.testing.adversarial.case import KEY, SMALL, Case, plain, rows_of
+
+DIFFERENCES = "gradient against finite differences"
+
+
+def checked(problem: bx.Problem, x: Any = None, estimator: Any = None, **settings: Any) -> str:
+    x = jnp.ones(2) if x is None else x
+    return rows_of(bx.check(problem, x, key=KEY(0), estimator=estimator or bx.saa(8), **{**SMALL, **settings}))
+
+
+def two_leaves(stopped: str) -> str:
+    """x has a layer and a bias; the gradient of one is stopped."""
+    from bilevelax.diagnostics.part_errors import finite_differences
+
+    x = {"W": jnp.full((20, 2), 0.1), "b": jnp.asarray([0.3])}
+
+    def used(x: Any) -> Any:
+        x = {name: lax.stop_gradient(a) if name == stopped else a for name, a in x.items()}
+        return x["W"].sum(0) / 4 + x["b"]
+
+    problem = plain(g=lambda x, y, eta, xi: jnp.sum((y - used(x) - eta) ** 2) / 2)
+    return f"contradicts along {finite_differences(KEY(0), problem, x, 4, 16).leaves}"
+
+
+def step() -> str:
+    """A step of size one in f: its gradient is zero everywhere, and F moves with the share of contexts beyond."""
+    f = lambda x, y, eta, xi: jnp.sum(jax.nn.sigmoid(1e7 * lax.stop_gradient(0.0 * y)) + lax.stop_gradient(y))
+    return checked(plain(f=f))
+
+
+def constant(size: float) -> str:
+    """A large constant in f in single precision: rounding of f is no wrong gradient."""
+    f = lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2 + size
+    return checked(plain(f=f, dtype=jnp.float32), jnp.ones(2, jnp.float32))
+
+
+def backwards() -> str:
+    """Terms of size 40 that cancel in the mean: a bias that is small against them turns the gradient around."""
+
+    def wrong_way(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
+        right = bx.saa(2).estimate(key, problem, x, ())[0]
+        return right._replace(grad=right.grad - 3.0)
+
+    problem = plain(
+        f=lambda x, y, eta, xi: jnp.sum((y - 1) ** 2) / 2 + 40 * jnp.sign(xi[0]) * jnp.sum(y),
+        sample_context=lambda key, data: jnp.where(jax.random.bernoulli(key), 1.0, -1.0) * jnp.ones(2),
+        n_contexts=2,
+        context_at=lambda i, data: jnp.where(i == 0, 1.0, -1.0) * jnp.ones(2),
+    )
+    right = bx.minibatch(bx.saa(2), 2, contexts="spread")
+    wrong = bx.minibatch(bx.stateless(wrong_way, contexts=bx.saa(2).contexts), 2, contexts="spread")
+    return checked(problem, jnp.full(2, 3.0), {"right": right, "wrong": wrong})
+
+
+def bent(curvature: float) -> str:
+    """200 dimensions, one of them with this curvature."""
+    bend = jnp.ones(200).at[0].set(curvature)
+    problem = plain(
+        f=lambda x, y, eta, xi: jnp.sum((y - 1) ** 2),
+        g=lambda x, y, eta, xi: jnp.sum(bend * (y - x[0] - eta[0]) ** 2),
+        init_y=lambda x, xi: jnp.zeros(200),
+    )
+    return checked(problem, jnp.ones(1), bx.saa(2))
+
+
+@jax.custom_jvp
+def lying(y: Any) -> Any:
+    """A square whose derivative says half of it."""
+    return jnp.sum(y**2)
+
+
+lying.defjvp(lambda primals, tangents: (lying(*primals), jnp.sum(primals[0] * tangents[0])))
+
+
+def given(**constants: Any) -> str:
+    """Constants that the problem does not have: g's curvature is 1."""
+    return checked(plain(**constants))
+
+
+def not_a_number(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
+    return bx.Estimate(jnp.full_like(x, jnp.nan), bx.Cost(), {})
+
+
+def biased(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
+    right = bx.saa(8).estimate(key, problem, x, ())[0]
+    return right._replace(grad=1.3 * right.grad)
+
+
+def one_estimator(estimate: Any) -> str:
+    return checked(plain(), estimator=bx.stateless(estimate, contexts=bx.saa(8).contexts))
+
+
+REPORTS = (
+    Case("nothing stopped in x", lambda: two_leaves(""), r"along \(\)"),
+    Case("stop_gradient on a layer", lambda: two_leaves("W"), r"along \(\"\['W'\]\",\)"),
+    Case("stop_gradient on a bias", lambda: two_leaves("b"), r"along \(\"\['b'\]\",\)"),
+    Case("a 0-1 loss in f", step, f"^FAILED.*{DIFFERENCES} +FAILED", slow=True),
+    Case("1e6 added to f, float32", lambda: constant(1e6), "^OK", "FAILED", slow=True),
+    Case("a wrong sign among large contexts", backwards, "^FAILED: 1 .*wrong: gradient", slow=True),
+    Case("one flat direction in 200", lambda: bent(0.0), "^(FAILED|OK so far: .*undecided)", "^OK: ", slow=True),
+    Case("one concave direction in 200", lambda: bent(-0.1), "^(FAILED|OK so far)", "^OK: ", slow=True),
+    Case("mu_g given too large", lambda: given(mu_g=3.0), "^FAILED.*mu_g +FAILED.*or less", slow=True),
+    Case("L_g1 given too small", lambda: given(L_g1=0.2), "^FAILED.*L_g1 +FAILED.*or more", slow=True),
+    Case(
+        "a wrong custom derivative in f",
+        lambda: checked(plain(f=lambda x, y, eta, xi: lying(y - xi))),
+        f"^FAILED.*{DIFFERENCES} +FAILED",
+        slow=True,
+    ),
+    Case(
+        "a kink of g at the answer",
+        lambda: checked(plain(g=lambda x, y, eta, xi: jnp.sum(jnp.abs(y - x) + (y - x - eta) ** 2))),
+        "^(FAILED|OK so far)",
+        "^OK: ",
+        slow=True,
+    ),
+    Case("estimates that are not finite", lambda: one_estimator(not_a_number), "^FAILED.*are not finite", slow=True),
+    Case("an estimator that is 30 % too long", lambda: one_estimator(biased), "^FAILED: 1 .*gradient", slow=True),
+    Case("a problem that is right", lambda: checked(plain(mu_g=1.0, L_g1=1.0)), "^OK: ", "FAILED", slow=True),
+)

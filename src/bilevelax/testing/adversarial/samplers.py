@@ -1,0 +1,94 @@
+"""Samplers that do not draw what the problem says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+import bilevelax as bx
+from bilevelax.testing.adversarial.case import KEY, Case, plain, rows_of
+
+
+def stored(**changes: Any) -> bx.Problem:
+    rng = np.random.default_rng(0)
+    problem = bx.from_arrays(
+        lambda x, y, eta, xi: jnp.sum((y - xi) ** 2),
+        lambda x, y, eta, xi: jnp.sum((y - x - eta) ** 2),
+        rng.normal(size=(6, 2)),
+        rng.normal(size=(6, 9, 2)),
+        init_y=lambda x, xi: jnp.zeros(2),
+    )
+    return problem.replace(**changes)
+
+
+def halved(xi: Any, data: Any) -> Any:
+    etas, weights = stored().outcomes(xi)
+    return etas, weights / 2
+
+
+def negative(xi: Any, data: Any) -> Any:
+    etas, weights = stored().outcomes(xi)
+    return etas, weights.at[0].add(-0.5).at[1].add(0.5)
+
+
+def tilted(xi: Any, data: Any) -> Any:
+    etas, weights = stored().outcomes(xi)
+    rising = jnp.arange(1.0, 1 + len(weights)) ** 2
+    return etas, rising / rising.sum()
+
+
+def lowest(key: Any, data: Any) -> Any:
+    """The lower of two numbers: not uniform."""
+    return stored().nth_context(random.randint(key, (2,), 0, 6).min())
+
+
+def forgetful(shape: tuple[int, ...]) -> Any:
+    """A sampler that draws from NumPy: once, while it is traced, and again another time."""
+    rng = np.random.default_rng(0)
+    return lambda key, *rest: jnp.asarray(rng.normal(size=shape))
+
+
+def rows(problem: bx.Problem) -> str:
+    """The rows of `check` on samplers alone: one small program."""
+    from bilevelax.diagnostics.check_report import Report
+    from bilevelax.diagnostics.samplers import sampler_rows
+
+    return rows_of(Report(tuple(sampler_rows(problem, KEY(0)))))
+
+
+def law(name: str, says: str, **changes: Any) -> Case:
+    return Case(name, lambda: rows(stored(**changes)), says, never="^OK" if says.startswith("^FAILED") else "FAILED")
+
+
+CONTEXTS, OUTCOMES = "sample_context against context_at", "sample_conditional against support"
+SAMPLERS = (
+    law("samplers that are right", "^OK: 5 checks"),
+    law(
+        "contexts that ignore their key",
+        f"^FAILED: 1 .*{CONTEXTS}",
+        sample_context=lambda key, data: stored().nth_context(0),
+    ),
+    law("contexts of another law than listed", f"^FAILED: 1 .*{CONTEXTS}", sample_context=lowest),
+    law(
+        "contexts that are not among those listed",
+        f"^FAILED: 1 .*{CONTEXTS}.*are not listed",
+        context_at=lambda i, data: jax.tree.map(jnp.negative, stored().nth_context(i)),
+    ),
+    law("weights that sum to one half", "^FAILED: 1 .*weights of support", support=halved),
+    law("a negative weight", "^FAILED: .*weights of support", support=negative),
+    law("outcomes of another law than listed", f"^FAILED: 1 .*{OUTCOMES}", support=tilted),
+    Case(
+        "a context that is not from its key",
+        lambda: rows(plain(sample_context=forgetful((2,)))),
+        "^FAILED: 1 .*sample_context is deterministic.*draw from its key only",
+    ),
+    Case(
+        "an outcome that is not from its key",
+        lambda: rows(plain(sample_conditional=forgetful((2,)))),
+        "^FAILED: 1 .*sample_conditional is deterministic",
+    ),
+)

@@ -10,7 +10,8 @@ import bilevelax as bx
 from bilevelax.datasets import ClientStore
 from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on
 from bilevelax.run import sampled
-from bilevelax.run.sampled import LANES, SAMPLES, Sample
+from bilevelax.run.lanes import LANES, SAMPLES
+from bilevelax.run.sampled import Sample
 from bilevelax.run.solving import MOST_SAMPLES
 
 X = np.asarray([0.3, -0.7, 0.5])

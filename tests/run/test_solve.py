@@ -13,6 +13,8 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import quadratic as quadratic_application
+from bilevelax.run.lanes import LANES
+from bilevelax.run.sampled import Sample
 
 
 def follower(f, draw, d=2, **more):
@@ -118,6 +120,23 @@ def test_a_sampler_that_ignores_its_key_is_told(key):
 def test_out_of_time(key):
     result = bx.solve(follower(bowl, lambda key: 30 * normal(key)), jnp.ones(2), key=key, budget_seconds=1.0, tol=1e-4)
     assert result.reason == "budget" and "Out of time after 1 s" in result.why
+
+
+@pytest.mark.parametrize("budget", [3.5, 40.5])
+def test_a_budget_is_overrun_by_a_chunk_at_most(budget, key, monkeypatch):
+    """On a clock that only chunks move, a second each, in looks, in descent and in the last look."""
+    clock = [0.0]
+    monkeypatch.setattr("bilevelax.run.solving.time.perf_counter", lambda: clock[0])
+    of = Sample.chunk
+
+    def slow(sample, x, c):
+        clock[0] += 1.0
+        return of(sample, x, c)
+
+    monkeypatch.setattr(Sample, "chunk", slow)
+    result = bx.solve(follower(bowl, lambda key: 30 * normal(key)), jnp.ones(2), key=key, budget_seconds=budget)
+    assert result.reason == "budget" and clock[0] <= budget + 1
+    assert result.certificate.n % LANES == 0 and result.certificate.high > result.goal**2
 
 
 def test_restarts_find_the_lower_of_two_valleys(key):

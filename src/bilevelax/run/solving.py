@@ -15,13 +15,14 @@ from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.problems.reduced import reduced_to
+from bilevelax.run.lanes import LANES, SAMPLES
 from bilevelax.run.looks import Look, look_at
 from bilevelax.run.quasi_newton import descent, no_curvature, stationarity
 from bilevelax.run.reasons import notes, sentence
 from bilevelax.run.records.history import Row, environment
 from bilevelax.run.records.result import Result
 from bilevelax.run.records.solved import Solved, Stage
-from bilevelax.run.sampled import LANES, SAMPLES, Point, Sample
+from bilevelax.run.sampled import Point, Sample
 
 MOST_SAMPLES = SAMPLES * LANES  # of each context; at first as many as a lane holds
 MOST_CONTEXTS = 2**18  # of a stage, where no budget is given
@@ -120,6 +121,10 @@ class Solving:
         if budget is not None and self.stages and self.seconds + self.look_seconds > budget:
             raise OutOfTime
 
+    def late(self) -> bool:
+        """Is the time over? A look then makes do with the contexts it has."""
+        return self.wanted.budget_seconds is not None and self.seconds > self.wanted.budget_seconds
+
     def evaluate(self, sample: Sample, x: np.ndarray) -> Point:
         self.evaluations += 1
         point = sample.at(x, self.debias, self.hurry)
@@ -128,7 +133,7 @@ class Solving:
     def seen(self) -> tuple[Sample, Point, Look]:
         """The next sample, first met at x: on fresh draws."""
         sample, began = self.sample(), time.perf_counter()
-        point = sample.at(self.x, self.problem.support is None)
+        point = sample.at(self.x, self.problem.support is None, self.late)
         self.evaluations += 1
         if not np.isfinite(point.F) or not np.isfinite(point.grad).all():
             raise self.stopped(
@@ -216,13 +221,15 @@ class Solving:
         wanted = sample.m * (ROOM * noise / self.goal) ** 2 if self.goal else GROWTH * sample.m
         stuck = len(self.stages) > 1 and self.stages[-2].m == sample.m
         m = int(np.clip(wanted, sample.m * (1 if steps and not stuck else 2), GROWTH * sample.m))
-        if self.finite is not None and 2 * m >= self.finite:
+        budget = self.wanted.budget_seconds
+        most = MOST_CONTEXTS if budget is None else self.affordable(sample.m)
+        if self.finite is not None and 2 * m >= self.finite and (budget is None or self.finite <= most):
             self.m = self.finite
-        elif self.wanted.budget_seconds is None:
-            self.m = min(m, MOST_CONTEXTS)
+            return
+        self.m = min(m, most)
+        if budget is None:
             self.reason = "noise" if sample.m >= MOST_CONTEXTS else None
         else:
-            self.m = min(m, self.affordable(sample.m))
             self.reason = "budget" if self.m < min(m, 2 * sample.m) else None
 
     def affordable(self, m: int) -> int:

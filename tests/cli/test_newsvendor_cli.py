@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
 
 def test_fit_reports_what_it_used(trained):
     folder, output = trained
-    assert "60 rows" in output and "date: weekday and month" in output
+    assert "60 rows" in output and "date: weekday, month, smooth day of the year" in output
     assert "shop: category with 2 values" in output and "May move: temperature" in output
     record = json.loads((folder / "model" / "model.json").read_text())
     assert record["schema"]["targets"] == ["demand"] and record["settings"]["backlog_cost"] == 9.0
@@ -257,4 +257,4 @@ def test_large_files_say_what_is_subsampled(trained, monkeypatch, tmp_path):
     done = invoke("fit", folder / "past.csv", *QUICK, "--out", tmp_path / "model")
     assert "The forest sees 30 of the 60 rows, the policy 40; chosen at random." in done.output
     record = json.loads((tmp_path / "model" / "model.json").read_text())
-    assert record["fitted"]["n_features_in_"] == 23
+    assert record["fitted"]["n_features_in_"] == 27  # 7 weekdays, 12 months, 4 waves of the year, 4 columns

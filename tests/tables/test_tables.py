@@ -7,6 +7,9 @@ import pytest
 
 pytest.importorskip("pandas")
 
+import pandas as pd
+
+from bilevelax.tables import calendar
 from bilevelax.tables.csv_files import read_table, write_with
 from bilevelax.tables.dates import dates_of, reads_day_first
 from bilevelax.tables.schema import learn_schema, named
@@ -138,3 +141,27 @@ def test_other_cells_are_written_as_they_were(tmp_path):
         ["007", "0,50", "NA", "", "1,5"],
         ["12", "1,25", "None", "3", "2,25"],
     ]
+
+
+def test_what_dates_tell():
+    """The smooth day of the year comes back after a year; the trend counts years; models of 0.1.0 have neither."""
+    when = pd.Series(pd.to_datetime(["2023-01-01", "2023-07-02", "2024-01-01"]))
+    made = calendar.columns(when, calendar.learn_calendar(when, "trend"))
+    assert list(made) == calendar.names(calendar.learn_calendar(when, "trend"))
+    waves = np.array([made[f"year {wave} {k}"] for k in (1, 2) for wave in ("sine", "cosine")])
+    np.testing.assert_allclose(waves[:, 0], waves[:, 2], atol=0.03)
+    np.testing.assert_allclose(np.sum(waves**2, axis=0), 2)  # two circles
+    assert made["years"][0] == 0 and abs(made["years"][2] - 1) < 0.01
+    assert calendar.names(None) == calendar.names(calendar.learn_calendar(when, "plain"))
+    with pytest.raises(ValueError, match=r"`--dates` must be plain, season, trend. Got 'none'"):
+        calendar.learn_calendar(when, "none")
+
+
+def test_months_and_years_that_were_not_seen_are_named():
+    learned = calendar.learn_calendar(pd.Series(pd.to_datetime(["2023-01-01", "2023-02-03"])), "season")
+    later = pd.Series(pd.to_datetime(["2023-03-01", "2023-08-01"]))
+    assert calendar.unseen(later, learned, "date") == [
+        "date: 2 rows are in months not seen in training (3, 8)",
+        "date: the last row is 179 days after the last day of training; fit again with newer rows",
+    ]
+    assert calendar.unseen(later[:1].replace(later[0], pd.Timestamp("2023-02-09")), learned, "date") == []

@@ -39,12 +39,13 @@ class JudgedModel(NamedTuple):
     notes: list[str]
 
 
-def read_past(file: Path, target: str, date: str | None, category: str | None = None) -> Past:
+def read_past(file: Path, target: str, date: str | None, category: str | None = None, dates: str = "season") -> Past:
     """Rows with known demand, in the order of time where there is a date."""
     import numpy as np
 
     from bilevelax.tables import health
     from bilevelax.tables import schema as tables
+    from bilevelax.tables.calendar import learn_calendar
     from bilevelax.tables.csv_files import read_table
     from bilevelax.tables.dates import dates_of
 
@@ -57,7 +58,9 @@ def read_past(file: Path, target: str, date: str | None, category: str | None = 
     found += health.repeated_findings(table, targets, table.attrs["rows"])
     found += health.column_findings(table, schema.columns, y, targets)
     if schema.date:
-        order = np.argsort(dates_of(table, schema.date, file, schema.day_first).to_numpy(), kind="stable")
+        when = dates_of(table, schema.date, file, schema.day_first)
+        schema.calendar = learn_calendar(when, dates)
+        order = np.argsort(when.to_numpy(), kind="stable")
         if (np.diff(order) < 0).any():
             notes.append(f"rows were sorted by {schema.date}")
             table, y = table.iloc[order].reset_index(drop=True), y[order]

@@ -69,6 +69,9 @@ def fit(
     date: Annotated[
         str | None, typer.Option(help="Column of dates; by default `date`, `Date` or `Datum`, if there is one.")
     ] = None,
+    dates: Annotated[
+        str, typer.Option(help="plain (weekday, month), season (and a smooth day of the year) or trend (and years).")
+    ] = "season",
     category: Annotated[
         str | None, typer.Option(help="Columns of numbers that are names (stores, items), separated by commas.")
     ] = None,
@@ -97,7 +100,7 @@ def fit(
         "random_state": seed,
     }
     with busy(f"Reading {file}"):
-        past = _newsvendor_work.read_past(file, target, date, category)
+        past = _newsvendor_work.read_past(file, target, date, category, dates)
     told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:

@@ -34,7 +34,7 @@ def read_cells(column: Any, name: str, decimal: str, pd: Any) -> Cells | None:
     good = np.isfinite(numbers)
     if (~good).sum() > FEW * len(bare):
         return None
-    notes = _missing(name, text[none & column.notna()]) + _changed(name, given[good], numbers[good], style, pd)
+    notes = _missing(name, text[none & column.notna()]) + _changed(name, given[good], numbers[good], decimal, style, pd)
     return Cells(numbers.reindex(column.index), given[~good], notes)
 
 
@@ -57,9 +57,9 @@ def _missing(name: str, cells: Any) -> list[str]:
     return [f"{name}: {len(cells)} cells hold {words} and count as missing"] if len(cells) else []
 
 
-def _changed(name: str, given: Any, numbers: Any, style: str, pd: Any) -> list[str]:
+def _changed(name: str, given: Any, numbers: Any, decimal: str, style: str, pd: Any) -> list[str]:
     """An example of a cell that is not what a program would read."""
-    odd = given.index[pd.to_numeric(given, errors="coerce") != numbers]
+    odd = given.index[pd.to_numeric(given.str.replace(decimal, ".", regex=False), errors="coerce") != numbers]
     if not len(odd):
         return []
     return [f"{name}: {given[odd[0]]!r} is read as {numbers[odd[0]]:.12g}{f' ({style})' if style else ''}"]

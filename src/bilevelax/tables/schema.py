@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.base.declared import either, list_of, map_of, number, one_of, record, text
-from bilevelax.datasets.demand import WEEKDAYS
+from bilevelax.tables import calendar as calendars
 from bilevelax.tables.columns import MANY_VALUES
 from bilevelax.tables.csv_files import pandas, shown
 from bilevelax.tables.dates import date_column, dates_of, reads_day_first
@@ -75,7 +75,8 @@ DECLARED = record(  # a `Schema` that was saved
         "columns": map_of(text(), _column),
         "ignored": map_of(text(), text()),
         "day_first": YES_NO,
-    }
+    },
+    {"calendar": either(calendars.DECLARED, one_of(None))},
 )
 
 
@@ -88,10 +89,11 @@ class Schema:
     columns: dict[str, dict[str, Any]]  # name: {"kind": "number" | "category", ...}
     ignored: dict[str, str]  # name: why
     day_first: bool = False
+    calendar: calendars.Calendar | None = None
 
     def features(self) -> list[str]:
         """Names of the encoded columns."""
-        names = [f"weekday={day}" for day in WEEKDAYS] + [f"month={m}" for m in range(1, 13)] if self.date else []
+        names = calendars.names(self.calendar) if self.date else []
         for name, how in self.columns.items():
             if how["kind"] == "number":
                 names += [name, f"{name}={MISSING_CATEGORY}"] if how["gaps"] else [name]
@@ -119,10 +121,9 @@ class Schema:
         self._require_columns(table, path)
         if self.date:
             when = dates_of(table, self.date, path, self.day_first)
-            for i, day in enumerate(WEEKDAYS):
-                numbers[f"weekday={day}"][:] = when.dt.day_of_week == i
-            for m in range(1, 13):
-                numbers[f"month={m}"][:] = when.dt.month == m
+            for name, values in calendars.columns(when, self.calendar).items():
+                numbers[name][:] = values
+            notes += calendars.unseen(when, self.calendar, self.date)
         for name, how in self.columns.items():
             encode = _numbers if how["kind"] == "number" else _indicators
             columns, note = encode(table[name], name, how, path)
@@ -138,7 +139,8 @@ class Schema:
 
     def report(self) -> list[str]:
         """One line for each column: how it is used."""
-        lines = [f"{self.date}: weekday and month{', day first' * self.day_first}"] if self.date else []
+        read = f"{calendars.described(self.calendar)}{', day first' * self.day_first}"
+        lines = [f"{self.date}: {read}"] if self.date else []
         for name, how in self.columns.items():
             if how["kind"] == "number":
                 gaps = f", missing values become {how['fill']:g}" if how["gaps"] else ""

@@ -47,6 +47,20 @@ def test_what_is_saved_is_loaded(folder, models, data):
     assert record["arrays"]["sha256"] == hashlib.sha256((folder / "arrays.npz").read_bytes()).hexdigest()
 
 
+def test_worst_cases_of_a_loaded_model(data, tmp_path):
+    """The distribution of demand is fitted again on the rows that the folder keeps."""
+    X, y = data
+    model = RobustNewsvendor(**QUICK | {"penalty": 0.5}).fit(X, y)
+    place = save_newsvendor(model, tmp_path / "kept", {}, X=X, y=y[:, None])
+    loaded = load_newsvendor(place)[0]
+    worst = loaded.worst_case_contexts(X)
+    np.testing.assert_allclose(worst, model.worst_case_contexts(X), rtol=1e-10)
+    assert np.abs(worst - X).max() > 1e-3, "nothing moved: the test has no power"
+    without = load_newsvendor(save_newsvendor(model, tmp_path / "without", {}))[0]
+    with pytest.raises(ValueError, match="keeps no training rows, so what demand could have been is not known"):
+        without.worst_case_contexts(X)
+
+
 def test_arrays_of_another_model_are_refused(folder, models, tmp_path):
     other = save_newsvendor(models[1], tmp_path / "other", {})
     shutil.copy(other / "arrays.npz", folder / "arrays.npz")

@@ -81,6 +81,12 @@ class Estimator(NamedTuple):
     contexts: Callable[[Key], Key] | None = None
     generic: bool = False
 
+    def __call__(self, key: Key, problem: Problem, x: X, state: State = None) -> tuple[Estimate, State]:
+        """By hand: (Estimate, state), compiled and checked; without a state, from the first one."""
+        from bilevelax.run.by_hand import call  # that part stands on this one
+
+        return call(self, key, problem, x, state)
+
     def keeps_state(self, problem: Problem, x: X) -> bool:
         """Whether something moves from call to call."""
         return bool(jax.tree.leaves(jax.eval_shape(self.init, problem, x)))

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from bilevelax.applications.newsvendor.orders import orders as orders_of
 from bilevelax.applications.newsvendor.policies import make_policy, members_of, shape_of_members
-from bilevelax.applications.newsvendor.prepare import WeightedDemands, problem_rows
+from bilevelax.applications.newsvendor.prepare import Prepared, WeightedDemands, problem_rows
 from bilevelax.applications.newsvendor.rows import LEAST_ROWS, Rows, losses_of, with_penalty
 from bilevelax.base.errors import require_integer, require_positive
 from bilevelax.core.problem import Problem, X
@@ -22,6 +22,7 @@ from bilevelax.sklearn._curvature import least_penalty
 from bilevelax.sklearn._scored import ScoredByCost, costs_of
 from bilevelax.sklearn._search import learn, splits_of
 from bilevelax.sklearn._training import OWNER, Training, answers, make_estimator, make_optimizer
+from bilevelax.sklearn.conditional import make_conditional
 from bilevelax.tables.columns import dtypes_of, move_scales, names_of
 
 MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
@@ -248,16 +249,33 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         orders = np.maximum(orders, 0.0) if self.nonnegative_ else orders
         return orders[:, 0] if self._flat else orders
 
+    def _with_conditional(self) -> Prepared:
+        """`prepared_` with the distribution of demand given contexts, which model folders do not hold."""
+        if self.prepared_.conditional is None:
+            from bilevelax.sklearn.persist import kept_rows  # that part stands on this one
+
+            try:
+                kept = kept_rows(self._folder, self)
+            except (OSError, ValueError) as error:
+                raise ValueError(
+                    f"This {OWNER} was read from {self._folder}, which keeps no training rows, so what demand could "
+                    f"have been is not known ({error}). Use the model that was fitted, or `bilevelax newsvendor fit`."
+                ) from error
+            fitted = make_conditional(self.conditional, OWNER).fit(*kept, random_state=self.seed_)
+            self.prepared_ = self.prepared_._replace(conditional=fitted)
+        return self.prepared_
+
     def worst_case_contexts(self, X: Any) -> np.ndarray:
         """Where the adversary moves each context: y* of eq. (11), in the units of X.
 
-        The mean over members. Columns that may not move are as in X.
+        The mean over members. Columns that may not move are as in X. A model that was read from a folder fits the
+        distribution of demand again, on the training rows that the folder keeps.
         """
         X = self._contexts(X)
         how, shape = self._training(), (len(X), self.n_outputs_)
         holding, backlog = costs_of(self, shape)
         sample = WeightedDemands(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
-        rows = problem_rows(self.prepared_, sample, how.n_atoms, how.together, how.seed, None, LEAST_ROWS)
+        rows = problem_rows(self._with_conditional(), sample, how.n_atoms, how.together, how.seed, None, LEAST_ROWS)
         rows = with_penalty(rows, how.scales, self.penalty_)
         y = np.asarray(answers(how.problem(rows), self._rule()[0], ANSWER_STEPS)).mean(axis=1)[: len(X)]
         return X + self.prepared_.contexts.scale * np.asarray(rows.reach) * y

@@ -78,7 +78,10 @@ def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str
 
 
 def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any]]:
-    """(a model that can `predict`, the whole record). The conditional distribution is not stored."""
+    """(a model that can `predict`, the whole record).
+
+    The conditional distribution is not stored: `worst_case_contexts` fits it again on the rows that are kept.
+    """
     names = set(RobustNewsvendor().get_params(deep=False)) - set(NOT_SAVED)
     settings_declared = record(SETTINGS, {name: PLAIN_VALUE for name in names - set(SETTINGS)})
     fields = {"settings": settings_declared, "fitted": DECLARED_FITTED}
@@ -103,6 +106,7 @@ def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any
     model._arrays = [arrays[f"policy_{i}"] for i in range(fitted["policy_arrays"])]
     model.move_scales_ = arrays["move_scales"]
     model.prepared_ = Prepared(scalings["contexts"], scalings["demands"], fitted["unit"], None)
+    model._folder = place
     if fitted["names"]:
         model.feature_names_in_ = np.array(fitted["names"], dtype=object)
     return model, document

@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from bilevelax.core.hypergradient import hypergradient
 from bilevelax.core.inverse import none
 from bilevelax.exact.inverse import dense
+from bilevelax.exact.respond import every_answer
 from bilevelax.exact.sample_average import newton_cg
 
 DENSE = dense(1)
@@ -46,6 +47,20 @@ def objective(problem, x):
 
 def gradient(problem, x, inverse=DENSE):
     return value_and_gradient(problem, x, inverse)[1]
+
+
+def differences(problem, x, h=1e-5):
+    """grad F by central differences of F, with the answers of followers that may have a constraint."""
+    flat, unravel = ravel_pytree(x)
+
+    def value(point):
+        x = unravel(point)
+        paid = lambda i, y: problem.weighted().f(x, y, problem.outcomes(xi := problem.nth_context(i)), xi)
+        return jax.vmap(paid)(jnp.arange(problem.n_contexts, dtype=jnp.int32), every_answer(problem, x)).mean()
+
+    steps = h * jnp.eye(flat.size)
+    after, before = (jax.lax.map(value, flat[None] + sign * steps) for sign in (1, -1))
+    return unravel((after - before) / (2 * h))
 
 
 def assert_matches_differences(problem, x, *, inverse=DENSE, rtol=1e-5, h=1e-4):

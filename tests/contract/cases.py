@@ -4,7 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from exact_gradients import gradient
+from exact_gradients import differences, gradient
 from jax import lax, random
 
 import bilevelax as bx
@@ -42,12 +42,13 @@ def finite(name):
         init_y=app.problem.init_y,
         mu_g=app.problem.mu_g,
         L_g1=app.problem.L_g1,
+        constraint=app.problem.constraint,
     )
     leaves, structure = jax.tree.flatten(app.x1)
     keys = random.split(key_x, len(leaves))
     moved = [a + 0.3 * random.normal(key, a.shape, a.dtype) for key, a in zip(keys, leaves, strict=True)]
     x = jax.tree.unflatten(structure, moved)
-    return problem, x, program()(gradient)(problem, x)
+    return problem, x, program()(gradient if problem.constraint is None else differences)(problem, x)
 
 
 # Settings with which the mean of an estimator is the gradient of F where g has no noise: what is left to chance is the

@@ -24,6 +24,15 @@ def answered(key: Key, problem: Problem, x: X, xi: Xi, n: int) -> tuple[Y, jax.A
     return solution.y, jnp.asarray(solution.solved)
 
 
+def every_answer(problem: Problem, x: X) -> Y:
+    """y*(x; xi) of every stored context, solved tightly on all of its outcomes; to be called in a program."""
+
+    def one(i: jax.Array) -> Y:
+        return _respond(random.key(0), problem, x, problem.nth_context(i), 1)[0]
+
+    return jax.vmap(one)(jnp.arange(problem.n_contexts or 0, dtype=jnp.int32))
+
+
 def respond(problem: Problem, x: X, xi: Xi, *, key: Key, n: int = 4096) -> Y:
     """y*(x; xi), eq. (2): the minimiser of the mean of g over n draws of eta, solved tightly.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 NAMES = ("latency", "ridge", "engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets", "solve")
 NAMES += ("defaults", "joint", "clients", "devices", "compiles", "constraints", "false_alarms", "certificates")
+NAMES += ("pricing", "scheduling")
 
 
 def main() -> None:

@@ -17,6 +17,14 @@ POWER = 0.25  # a mean that is off by that part of the gradient's size is seen
 BIAS = 0.01  # what a finite number of steps may leave
 
 
+SLOW = {"scheduling": {"antithetic_mlmc", "dl_sgd", "rt_mlmc"}, "stackelberg_pricing": {"dl_sgd", "rt_mlmc"}}
+
+
+def marked(cases):
+    """Followers on polyhedra take long to compile: of two applications with them, the fast suite runs a part."""
+    return [pytest.param(e, a, marks=pytest.mark.slow) if e in SLOW.get(a, ()) else (e, a) for e, a in cases]
+
+
 def dtypes(tree):
     return {leaf.dtype for leaf in jax.tree.leaves(tree)}
 
@@ -52,7 +60,7 @@ def made(estimator, app):
         return None
 
 
-@pytest.mark.parametrize(("estimator", "application"), pairs())
+@pytest.mark.parametrize(("estimator", "application"), marked(pairs()))
 def test_single_precision(estimator, application):
     """As users run them: shapes and dtypes of x, finite, costs that count, equal keys give equal numbers."""
     app = smallest(application, False)
@@ -73,7 +81,7 @@ def test_single_precision(estimator, application):
     jax.tree.map(np.testing.assert_array_equal, (after, estimates), again)
 
 
-@pytest.mark.parametrize(("estimator", "application"), pairs())
+@pytest.mark.parametrize(("estimator", "application"), marked(pairs()))
 def test_double_precision(estimator, application, key):
     """Traced only: what comes out has the shapes and dtypes of x, and the state keeps its own."""
     app = smallest(application, True)
@@ -104,7 +112,7 @@ def exact(estimator, application):
     return EXACT[estimator](finite(application)[0].L_g1)
 
 
-@pytest.mark.parametrize(("estimator", "application"), exact_pairs())
+@pytest.mark.parametrize(("estimator", "application"), marked(exact_pairs()))
 def test_mean_is_the_gradient(estimator, application):
     if made(estimator, smallest(application, True)) is None:
         return

@@ -6,6 +6,7 @@ from bilevelax.datasets.demand import Demand, load_bakery, load_yaz
 from bilevelax.datasets.features import Features, load_features, load_tinyimagenet
 from bilevelax.datasets.grouping import group_classes
 from bilevelax.datasets.omniglot import load_omniglot
+from bilevelax.datasets.pjm import Load, load_pjm
 from bilevelax.datasets.tasks import TaskArrays, meta_learning_arrays, split
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "ClientWriter",
     "Demand",
     "Features",
+    "Load",
     "TaskArrays",
     "from_csv",
     "from_parquet",
@@ -20,6 +22,7 @@ __all__ = [
     "load_bakery",
     "load_features",
     "load_omniglot",
+    "load_pjm",
     "load_tinyimagenet",
     "load_yaz",
     "meta_learning_arrays",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bilevelax.base.errors import require_package
-from bilevelax.datasets.files import locate
+from bilevelax.datasets.files import VARIABLE, locate
 
 FILES = {
     "pjm_load_2008-11.txt.gz": "65d1bc5a8ba6c79d829ad45814c8df831b66fd0538e6acf3701d790c0a52ff39",
@@ -25,8 +27,14 @@ class Load(NamedTuple):
     date: np.ndarray  # (days,) numpy dates
 
 
+def is_there() -> bool:
+    """Whether the environment says where the files are."""
+    folder = os.environ.get(VARIABLE)
+    return bool(folder) and all((Path(str(folder)).expanduser() / name).is_file() for name in FILES)
+
+
 def load_pjm() -> Load:
-    """2,900 days with the features of Donti, Amos and Kolter (2017), from two files whose checksums are verified.
+    """3,192 days with the features of Donti, Amos and Kolter (2017), from two files whose checksums are verified.
 
     A row of X holds the 24 loads, temperatures and squared temperatures of the day before; the temperatures of the day,
     their squares and cubes; and whether it is a weekend, a federal holiday, in daylight saving time, with cosine and
@@ -61,6 +69,6 @@ def calendar(dates: Any) -> np.ndarray:
 
     holidays = USFederalHolidayCalendar().holidays(dates[0], dates[-1])
     saving = [stamp.dst().total_seconds() > 0 for stamp in dates.tz_localize(ZONE)]
-    angle = 2 * np.pi * dates.dayofyear.to_numpy() / 365
-    weekend = dates.dayofweek.to_numpy() >= 5
+    angle = 2 * np.pi * dates.day_of_year.to_numpy() / 365
+    weekend = dates.day_of_week.to_numpy() >= 5
     return np.column_stack([weekend, dates.isin(holidays), saving, np.cos(angle), np.sin(angle)]).astype(float)

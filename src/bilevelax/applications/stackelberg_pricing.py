@@ -68,6 +68,19 @@ def problem_of(customers: Customer, shocks: Any, cost: float, substitution: floa
     )
 
 
+@program(static_argnames="cost")
+def sold(test: Problem, x: X, cost: float) -> dict[str, jax.Array]:
+    """Means over the stored customers."""
+    y = every_answer(test, x)
+    spent, budget = y @ x, test.data.contexts.budget
+    profit = spent - cost * jnp.sum(y, axis=1)
+    return {
+        "profit": jnp.mean(profit),
+        "revenue": jnp.mean(spent),
+        "at_budget": jnp.mean(budget - spent < 1e-4 * budget, dtype=float),
+    }
+
+
 SMALLEST = {"products": 2, "n": 3, "shocks": 2, "fresh": 10}  # for the contract tests
 
 
@@ -110,14 +123,7 @@ def make(
     problem = problem_of(asked, noise * rng.normal(size=(n, shocks, products)), cost, substitution)
     test = problem_of(others, np.zeros((fresh, 1, products)), cost, substitution)
 
-    @program()
-    def sold(test: Problem, x: X) -> tuple[jax.Array, ...]:
-        y = every_answer(test, x)
-        spent = y @ x
-        left = test.data.contexts.budget - spent
-        return jnp.mean(spent - cost * jnp.sum(y, axis=1)), jnp.mean(spent), jnp.mean(left < 1e-4 * budget, dtype=float)
-
     def metrics(x: X) -> dict[str, float]:
-        return {name: float(a) for name, a in zip(("profit", "revenue", "at_budget"), sold(test, x), strict=True)}
+        return {name: float(a) for name, a in sold(test, x, cost).items()}
 
     return Application(problem, jnp.full(products, CENTRE / 2, float), metrics)

@@ -50,10 +50,10 @@ together = roads.replace(g=lambda x, y, eta, xi: mean_time(x, y, eta, xi) * xi)
 demands = jnp.linspace(5.0, 35.0, 13)
 cases = {"no tolls": (roads, jnp.zeros(3)), "tolls": (roads, solved.x), "best for all": (together, jnp.zeros(3))}
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8), layout="constrained")
-for (name, (problem, x)), style in zip(cases.items(), ("--", "-", ":"), strict=True):
+for (name, (problem, x)), style in zip(cases.items(), ("--", "-", "k."), strict=True):
     flows = jnp.stack([bx.respond(problem, x, demand, key=random.key(0)) for demand in demands])
     times = (flows * (FREE + WEATHER[1] * RAIN + SLOPE * flows)).sum(1) / demands
-    right.plot(demands, times, style, color=LINE_COLOURS[0], label=name)
+    right.plot(demands, times, style, label=name)
     print(f"{name}: {times.mean():.3f} minutes")
     if name != "best for all":
         for road, colour in enumerate(LINE_COLOURS[:4]):

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import random
 
 from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_integer, require_key
@@ -28,7 +29,7 @@ def every_answer(problem: Problem, x: X) -> Y:
     """y*(x; xi) of every stored context, solved tightly on all of its outcomes; to be called in a program."""
 
     def one(i: jax.Array) -> Y:
-        return _respond(random.key(0), problem, x, problem.nth_context(i), 1)[0]
+        return answered(random.key(0), problem, x, problem.nth_context(i), 1)[0]
 
     return jax.vmap(one)(jnp.arange(problem.n_contexts or 0, dtype=jnp.int32))
 

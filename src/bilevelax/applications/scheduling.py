@@ -26,7 +26,6 @@ from bilevelax.applications.newsvendor.policies import mlp
 from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_choice, require_integer, require_positive
 from bilevelax.core.problem import Key, Problem, X, Xi
-from bilevelax.datasets.pjm import is_there, load_pjm
 from bilevelax.exact.constraints.polyhedron import polyhedron
 from bilevelax.exact.respond import every_answer
 from bilevelax.problems.stored import from_arrays
@@ -85,6 +84,8 @@ def synthetic(days: int, hours: int, seed: int) -> Days:
 
 def days_of(data: str, days: int, hours: int, seed: int) -> Days:
     """Those of PJM or synthetic ones; "auto" takes PJM where its files are."""
+    from bilevelax.datasets.pjm import is_there, load_pjm  # problems need no files; this one can read some
+
     if data == "pjm" or (data == "auto" and is_there()):
         loads = load_pjm()
         return Days(loads.X[-days:], loads.y[-days:])

@@ -1,12 +1,13 @@
 """What a user waits for: programs compiled, their operations and seconds, the first time and with a filled cache.
 
-Each task runs in a process of its own, twice with one cache of JAX, on the newsvendor of the README, y in R^3. CPU
+Each task runs in a process of its own, twice with one `bx.cache`, on the newsvendor of the README, y in R^3. CPU
 seconds are those of the task, without imports; operations are those of the programs as the compiler gets them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -50,13 +51,11 @@ def one(name: str, folder: Path) -> dict[str, Any]:
     """One task in this process, with the cache in a folder."""
     import jax
 
-    for option, value in {
-        "jax_compilation_cache_dir": str(folder / "cache"),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-        "jax_dump_ir_to": str(folder / "programs"),
-    }.items():
-        jax.config.update(option, value)
+    import bilevelax as bx
+
+    os.environ.pop("BILEVELAX_CACHE", None)  # it might say no
+    assert bx.cache(folder / "cache").on
+    jax.config.update("jax_dump_ir_to", str(folder / "programs"))
     task = tasks()[name]
     jax.devices()
     before = {path.name for path in (folder / "programs").glob("*.mlir")}

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from the records of the last runs."""
+"""docs/benchmarks.md from the records of the last runs; what has no record here stays as it was."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def write(names: tuple[str, ...]) -> None:
-    """One section for each record that there is, in the order of ``names``."""
-    summary = headlines()
-    parts = [HEAD, summary]
-    records = [json.loads(path.read_text()) for name in names for path in sorted(RESULTS.glob(f"{name}*.json"))]
-    for record in records:
+    """One section for each record that there is, in the order of ``names``, among those of the page as it was."""
+    summary = headlines(README.read_text())
+    sections = sections_of(PAGE.read_text())
+    for record in [json.loads(path.read_text()) for name in names for path in sorted(RESULTS.glob(f"{name}*.json"))]:
         machine = record["machine"]
         where = f"{machine['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, jax {machine['versions']['jax']}"
-        parts.append(
-            f"## {record['title']}\n\n{table(record['rows'])}\n\n{' '.join([where + '.', *record['notes']])}\n"
-        )
-    PAGE.write_text("\n".join(parts))
+        sections[record["title"]] = f"{table(record['rows'])}\n\n{' '.join([where + '.', *record['notes']])}\n"
+    PAGE.write_text("\n".join([HEAD, summary, *(f"## {title}\n\n{text}" for title, text in sections.items())]))
     README.write_text(MEASURED.sub(lambda found: found[1] + summary + found[2], README.read_text()))
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """Titles and what stands below them."""
+    parts = (part.split("\n\n", 1) for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:])
+    return {title: text.rstrip("\n") + "\n" for title, text in parts}
 
 
 def record_of(name: str) -> dict[str, Any] | None:
@@ -52,36 +55,64 @@ def record_of(name: str) -> dict[str, Any] | None:
     return {**newest, "rows": [row for record in records for row in record["rows"]]}
 
 
-def headlines() -> str:
-    """The README's table: one line for each record that there is."""
+def headlines(before: str) -> str:
+    """The README's table: one line for each record that there is, or the line of before, told by how it begins."""
     makers = {
-        "engine": engine,
-        "gradients_meta": gradients,
-        "antithetic_*": antithetic,
-        "targets_*": targets,
-        "clients": clients,
-        "newsvendor_yaz_9": newsvendor,
+        "engine": ("a step of EpochSGD", engine),
+        "gradients_meta": ("a gradient at K", gradients),
+        "latency_gradients": ("one of many gradients", latency),
+        "ridge": ("a whole script", ridge),
+        "antithetic_*": ("squared error of a gradient", antithetic),
+        "defaults": ("time x variance", defaults),
+        "targets_*": ("to 1 % of the optimum", targets),
+        "clients": ("an outer step with", clients),
+        "newsvendor_yaz_9": ("YAZ, backlog 9", newsvendor),
     }
-    found = {name: record_of(name) for name in makers}
-    lines = [
-        f"| {makers[name](record['rows'])} | {record['machine']['date'][:10]} |"
-        for name, record in found.items()
-        if record
-    ]
+    lines = []
+    for name, (begin, maker) in makers.items():
+        record = record_of(name)
+        if record:
+            lines.append(f"| {begin}{maker(record['rows'])} | {record['machine']['date'][:10]} |")
+        else:
+            lines += [line for line in before.splitlines() if line.startswith(f"| {begin}")]
     return "\n".join(["| what | ours | instead | date |", "|---|---|---|---|", *lines, ""])
 
 
 def engine(rows: list[dict[str, Any]]) -> str:
     us = {row["method"]: row["us per step"] for row in rows}
     others = f"native loop {us['numba']:.1f} us, eager PyTorch {us['torch']:.0f} us"
-    return f"a step of EpochSGD, d_y = 5120 | {us['bilevelax']:.1f} us | {others}"
+    return f", d_y = 5120 | {us['bilevelax']:.1f} us | {others}"
 
 
 def gradients(rows: list[dict[str, Any]]) -> str:
     last = rows[-1]
     return (
-        f"a gradient at K = {last['K']}, meta-learning size | RT-MLMC {last['RT-MLMC ms (mean)']:.2f} ms | "
+        f" = {last['K']}, meta-learning size | RT-MLMC {last['RT-MLMC ms (mean)']:.2f} ms | "
         f"DL-SGD {last['DL-SGD ms']:.0f} ms, eager PyTorch RT-MLMC {last['torch RT ms']:.0f} ms"
+    )
+
+
+def latency(rows: list[dict[str, Any]]) -> str:
+    shown = [row for row in rows if "Danskin" not in row["what"]]
+    show = lambda name: ", ".join(f"{row[f'{name} ms, amortised']:.2g} ms" for row in shown)
+    return f": {'; '.join(row['what'] for row in shown)} | RT-MLMC {show('RT-MLMC')} | DL-SGD {show('DL-SGD')}"
+
+
+def ridge(rows: list[dict[str, Any]]) -> str:
+    spent = {row["way"]: f"{row['CPU s']:.1f}" for row in rows}
+    told = lambda ours: ", ".join(
+        f"{way.removeprefix('ours, ')} {s}" for way, s in spent.items() if ("ours" in way) == ours
+    )
+    return f", ridge penalties of 30 groups, 300 steps, CPU seconds | {told(True)} | {told(False)}"
+
+
+def defaults(rows: list[dict[str, Any]]) -> str:
+    """Of the problem on which the default was worst."""
+    mine = [row for row in rows if "as it comes" in row["estimator"]]
+    worst = max(mine, key=lambda row: row["/ fitted"])
+    return (
+        f" of a gradient, the worst of {len(mine)} problems ({worst['problem']}) | antithetic_mlmc() as it comes "
+        f"{worst['/ fitted']:.1f} | with n0 and rate fitted 1"
     )
 
 
@@ -94,7 +125,7 @@ def antithetic(rows: list[dict[str, Any]]) -> str:
 
     others = {"RT-MLMC with single samples": "single samples", "RT-MLMC tuned": "tuned", "jaxopt": "jaxopt"}
     return (
-        f"squared error of a gradient after 1 s, the least of {problems} problems | antithetic_mlmc 1 | "
+        f" after 1 s, the least of {problems} problems | antithetic_mlmc 1 | "
         f"{', '.join(f'{name} {least(word)}' for name, word in others.items())}"
     )
 
@@ -108,7 +139,7 @@ def targets(rows: list[dict[str, Any]]) -> str:
     worst = min(times, key=lambda regime: times[regime].get("jaxopt", float("inf")) / times[regime]["auto"])
     show = lambda seconds: f"{seconds:.0f} s" if seconds < float("inf") else "not from every key in time"
     return (
-        f"to 1 % of the optimum, all tuning included: {worst}, the hardest of {len(times)} regimes | "
+        f", all tuning included: {worst}, the hardest of {len(times)} regimes | "
         f"auto {show(times[worst]['auto'])} | vmap of jaxopt LBFGS {show(times[worst].get('jaxopt', float('inf')))}"
     )
 
@@ -117,7 +148,7 @@ def clients(rows: list[dict[str, Any]]) -> str:
     few, many = rows[0], rows[-1]
     state = max(row.get("its state MB") or 0 for row in rows)
     return (
-        f"an outer step with {few['clients']:,} and with {many['clients']:,} clients on disk | RT-MLMC "
+        f" {few['clients']:,} and with {many['clients']:,} clients on disk | RT-MLMC "
         f"{few['rt_mlmc ms']:.2f} and {many['rt_mlmc ms']:.2f} ms | BSVRB: {state:.0f} MB of state at 100,000"
     )
 
@@ -127,6 +158,6 @@ def newsvendor(rows: list[dict[str, Any]]) -> str:
     ours, forest, boosted = (cost[name] for name in ("robust, penalty 0.3", "forest", "boosted quantile"))
     show = lambda row: f"{row['as seen']:.3f} / {row['heavy tails']:.3f}"
     return (
-        f"YAZ, backlog 9: relative cost, as seen / weather off | RobustNewsvendor {show(ours)} | "
+        f": relative cost, as seen / weather off | RobustNewsvendor {show(ours)} | "
         f"forest {show(forest)}, boosted quantile {show(boosted)}"
     )

@@ -10,7 +10,8 @@ has as many contexts as there are, it takes each once, whoever's it is.
 took, compilation included and judging left out: for ``auto`` `tune` and its rates, for the others their
 twelve pilot runs. ``in all`` adds the run.
 
-``python benchmarks/targets.py NAME ...`` measures some of the regimes again.
+``python benchmarks/run.py targets`` compares ``auto``, `saa` and jaxopt; ``python benchmarks/targets.py [NAME ...]``
+all families, in all or some of the regimes.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ SETTLING = (
 FIRST, APART = 2, 10  # steps between the first looks; later ones are a tenth of the way apart
 RATES = (0.01, 0.03, 0.1)
 PILOTS = (1, 2)  # keys of the runs that tune
+PEERS = ("auto", "saa", "jaxopt")  # the families that take a minute a regime
 
 
 class Effort(NamedTuple):
@@ -260,13 +262,15 @@ def row(regime: Regime, family: str, found: Search, effort: Effort, target: Targ
     }
 
 
-def compare(regime: Regime, effort: Effort) -> list[dict[str, Any]]:
+def compare(regime: Regime, effort: Effort, everyone: bool) -> list[dict[str, Any]]:
     judged = judge(regime)
     first, slope = judged(regime.app.x1)
     F_star = lowest(regime, effort, judged)
     target = Target(F_star, first - F_star, slope)
     rows = []
     for family, settings in families(regime).items():
+        if not everyone and not family.startswith(PEERS):
+            continue
         found = search(regime, settings, effort, target, judged)
         rows.append(row(regime, family, found, effort, target, judged))
     return rows
@@ -286,7 +290,7 @@ def regimes(quick: bool) -> dict[str, Regime]:
     return {regime.name: regime for regime in found}
 
 
-def run(quick: bool = False, names: Sequence[str] = ()) -> None:
+def run(quick: bool = False, names: Sequence[str] = (), everyone: bool = False) -> None:
     effort, found = QUICK if quick else FULL, regimes(quick)
     notes = [
         f"Until F - F* <= {GAP:g} (F(x1) - F*) and |grad F| <= {SLOPE:g} |grad F(x1)|; seconds: median, least and most "
@@ -294,9 +298,10 @@ def run(quick: bool = False, names: Sequence[str] = ()) -> None:
         "samples of eta: of the median run. search s: spent before the run that counts, without judging.",
     ]
     for name in names or found:  # one takes some minutes
-        rows = compare(found[name], effort)
-        publish(f"targets_{slug(name)}", f"Time to a target: {name}", rows, notes)
+        rows = compare(found[name], effort, everyone)
+        kind, whom = ("", "") if everyone else ("peers_", ", against a peer")
+        publish(f"targets_{kind}{slug(name)}", f"Time to a target: {name}{whom}", rows, notes)
 
 
 if __name__ == "__main__":
-    run(names=sys.argv[1:])
+    run(names=sys.argv[1:], everyone=True)

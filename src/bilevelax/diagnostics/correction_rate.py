@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from bilevelax.base.compiling import jit_once
+from bilevelax.base.compiling import jit_solves
 from bilevelax.base.errors import require_integer, require_key
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.minibatch import lane_keys
@@ -20,14 +22,16 @@ LEAST_RATE = 1e-3  # a pilot may see no difference at all: the mean must stay th
 MOST_RATE = 0.5  # the pilot's own rate
 
 
-@jit_once(static_argnames=("estimator", "contexts"))
+@jit_solves(static_argnames=("estimator", "contexts"))
 def _pilot(key: Key, problem: Problem, x: X, *, estimator: Estimator, contexts: int) -> tuple[Estimate, Estimate]:
     """Estimates of the same draws without and with the correction of level 1."""
     levels = estimator.levels
     assert levels is not None
     keys = lane_keys(key, contexts)
     at = lambda level: levels.at_levels(jnp.full(contexts, level, jnp.int32), keys, problem, x)
-    return at(0), at(1)
+    both = lax.map(at, jnp.arange(2, dtype=jnp.int32))  # the solver is compiled once
+    base, corrected = (jax.tree.map(lambda a: a[level], both) for level in range(2))  # noqa: B023 (used at once)
+    return base, corrected
 
 
 def work(cost: Cost) -> float:

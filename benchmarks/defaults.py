@@ -24,14 +24,17 @@ from jax import random
 import bilevelax as bx
 
 AS_IT_COMES = "antithetic, as it comes"
+LEAST, SECONDS = 40, 20  # calls of each setting, and CPU seconds of all those on a problem
 
 
 def taking_turns(calls: dict[str, Compiled], rounds: int) -> dict[str, tuple[list[float], Sample]]:
-    """CPU milliseconds and gradients of every call."""
+    """CPU milliseconds and gradients of every call, as many as there is time for, but LEAST."""
     spent: dict[str, list[float]] = {name: [] for name in calls}
     grads: dict[str, list[np.ndarray]] = {name: [] for name in calls}
     keys = list(random.split(random.key(11), rounds + 1))
     for i, key in enumerate(keys):
+        if i > LEAST and sum(map(sum, spent.values())) > 1e3 * SECONDS:
+            break
         for name, call in calls.items():
             started = time.process_time()
             grad = jax.block_until_ready(call.step(key, call.app.problem, call.app.x1))

@@ -15,6 +15,7 @@ from bilevelax.base.timing import interleaved as interleaved
 from bilevelax.run.records.history import machine
 
 RESULTS = Path(__file__).parent / "results"
+KEPT = Path(__file__).parents[1] / "results" / "joint"
 
 
 def installed(*packages: str) -> bool:
@@ -38,6 +39,12 @@ def publish(name: str, title: str, rows: Sequence[Mapping[str, Any]], notes: Seq
     RESULTS.mkdir(exist_ok=True)
     record = {"title": title, "machine": machine(), "rows": list(rows), "notes": list(notes)}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def keep(name: str) -> None:
+    """Copy a record to where it is committed: pages quote it."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{name}.json").write_text((RESULTS / f"{name}.json").read_text())
 
 
 def cell(value: Any) -> str:

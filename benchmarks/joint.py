@@ -1,174 +1,204 @@
 """A table of n pairs and no conditional sampler: how far is each way's gradient from the contextual one?
 
-Errors are relative to the exact gradient, root mean squares over seeds. Not a timing.
+Errors are relative to the exact gradient, root mean squares over tables. Not a timing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import RESULTS, publish
+from common import KEPT, cell, keep, publish
 from jax import lax, random
+from joint_cases import CASES, Case, contextual, exact, table
 
 import bilevelax as bx
+from bilevelax.base.compiling import jit_once
+from bilevelax.problems.joint import Rows
 from bilevelax.sklearn import Forest, with_conditional
 
-NOISE = 0.5
-CLASSES = 3
-ORACLE = {"m": 2048, "n": 1024}  # contexts and samples behind the exact gradient
-
-
-class Case(NamedTuple):
-    """A problem with a known conditional."""
-
-    f: Callable[..., Any]
-    g: Callable[..., Any]
-    draw: Callable[[Any, Any], Any]  # (key, xi) -> eta
-    init_y: Callable[[Any, Any], Any]
-    x: Any
-
-
-def signal(xi: Any) -> Any:
-    """What the outcome depends on: a wave along the first coordinate and the mean of all."""
-    return jnp.sin(2 * xi[0]) + jnp.mean(xi)
-
-
-def noisy(key: Any, xi: Any) -> Any:
-    return signal(xi) + NOISE * random.normal(key)
-
-
-def pinball(y: Any, eta: Any) -> Any:
-    """A smooth newsvendor: holding 1, backlog 3."""
-    return (jax.nn.softplus(5 * (y - eta)) + 3 * jax.nn.softplus(5 * (eta - y))) / 5
-
-
-def logits(xi: Any) -> Any:
-    return signal(xi) * jnp.arange(CLASSES)
-
-
-CASES = {
-    "quadratic": Case(
-        f=lambda x, y, eta, xi: (y - x[1] * xi[0]) ** 2,
-        g=lambda x, y, eta, xi: (y - x[0] * eta) ** 2 / 2,
-        draw=noisy,
-        init_y=lambda x, xi: jnp.zeros(()),
-        x=jnp.array([1.0, 0.5]),
-    ),
-    "newsvendor": Case(
-        f=lambda x, y, eta, xi: pinball(y, eta) + x[1] ** 2 + (y - x[1]) ** 2 / 10,
-        g=lambda x, y, eta, xi: pinball(y, eta) + (y - x[0] * xi[0]) ** 2 / 5,
-        draw=noisy,
-        init_y=lambda x, xi: jnp.zeros(()),
-        x=jnp.array([1.0, 0.5]),
-    ),
-    "softmax": Case(
-        f=lambda x, y, eta, xi: jax.nn.logsumexp(y) - y[eta],
-        g=lambda x, y, eta, xi: jax.nn.logsumexp(y) - y[eta] + jnp.exp(x[0]) * jnp.sum((y - x[1] * xi[0]) ** 2),
-        draw=lambda key, xi: random.categorical(key, logits(xi)),
-        init_y=lambda x, xi: jnp.zeros(CLASSES),
-        x=jnp.array([-1.0, 0.5]),
-    ),
-}
-
-
-def contextual(case: Case, d: int) -> bx.Problem:
-    return bx.Problem(
-        f=case.f,
-        g=case.g,
-        sample_context=lambda key, data: random.uniform(key, (d,), minval=-1.0),
-        sample_conditional=lambda key, xi, data: case.draw(key, xi),
-        init_y=case.init_y,
-    )
-
-
-def table(case: Case, d: int, n: int, seed: int) -> tuple[Any, Any]:
-    key_xi, key_eta = random.split(random.key(seed))
-    xi = random.uniform(key_xi, (n, d), minval=-1.0)
-    return xi, jax.vmap(case.draw)(random.split(key_eta, n), xi)
-
-
-def gradient(problem: bx.Problem, estimator: Any, x: Any, key: Any) -> np.ndarray:
-    return np.asarray(jax.jit(lambda key: estimator.estimate(key, problem, x, estimator.init(problem, x))[0].grad)(key))
-
-
-def settled(problem: bx.Problem, x: Any, steps: int, key: Any) -> np.ndarray:
-    """The mean direction of `amortised` over the second half of a run at one x."""
-    estimator = bx.amortised(warm_up=0)
-
-    def one(state: Any, key: Any) -> tuple[Any, Any]:
-        estimate, state = estimator.estimate(key, problem, x, state)
-        return state, estimate.grad
-
-    run = jax.jit(lambda keys: lax.scan(one, estimator.init(problem, x), keys)[1])
-    return np.asarray(run(random.split(key, steps)))[steps // 2 :].mean(axis=0)
+PICTURE = Path(__file__).parents[1] / "docs" / "_static" / "joint.svg"
+SIZES, DIMENSIONS, TABLES = (256, 1024, 4096), (1, 2, 5, 20), 3
+STEPS = 400  # estimates of `amortised`, of which the second half is averaged
+GROUP, CONTEXTS = 8, 32  # samples of a context with the true conditional, contexts of a call
+ATOMS = 128  # rows that the forest may weigh for a context
+FUNCTIONS, MANY = 100, 10  # random features, and coordinates from which on they are tried
+WAVES = "reduced, random features"
+PAIRS_ONLY = ("reduced", WAVES, "amortised", "forest")
+TRUE = "true conditional"
+COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#555555")
 
 
 def basis_for(d: int) -> bx.Basis:
-    return bx.chebyshev(5) if d == 1 else bx.chebyshev(3) if d <= 5 else bx.splines(4)
+    """What docs/joint.md advises: products in few coordinates, sums in many."""
+    return bx.chebyshev(5) if d <= 2 else bx.chebyshev(3) if d <= 5 else bx.splines(5)
 
 
-def ways(case: Case, d: int, n: int, seed: int, steps: int) -> dict[str, np.ndarray]:
-    """The gradient by each way from n pairs; the last two may draw from the true conditional."""
-    pairs = bx.from_joint(case.f, case.g, table(case, d, n, seed), init_y=case.init_y)
-    key, x = random.key(1000 + seed), case.x
-    waves = bx.random_features(min(100, n // 8), key=random.key(seed))
-    every = bx.minibatch(bx.saa("all"), n, contexts="spread")
-    group = 8  # samples of each context with the true conditional
-    return {
-        "reduced": gradient(bx.reduced(pairs, basis_for(d)), bx.saa("all"), x, key),
-        "reduced, random features": gradient(bx.reduced(pairs, waves), bx.saa("all"), x, key),
-        "amortised": settled(pairs, x, steps, key),
-        "forest": gradient(with_conditional(pairs, Forest(min_samples_leaf=10), 128), every, x, key),
-        "true conditional, saa": gradient(contextual(case, d), bx.minibatch(bx.saa(group), n // group), x, key),
-        "true conditional, antithetic": gradient(
-            contextual(case, d), bx.minibatch(bx.antithetic_mlmc(group), n // group), x, key
-        ),
-    }
+def sizes_of(name: str) -> tuple[int, ...]:
+    """The largest table for the cheapest problem only: all of it in five minutes."""
+    return SIZES if name == "quadratic" else SIZES[:2]
 
 
-def run(quick: bool = False) -> None:
-    names, dimensions, sizes, seeds = list(CASES), (1, 2, 5, 20), (1024,), 3
-    if quick:
-        names, dimensions, sizes, seeds = ["quadratic"], (1, 5), (256,), 2
-    rows = []
-    for name in names:
-        for d in dimensions:
-            exact = gradient(
-                contextual(CASES[name], d), bx.minibatch(bx.saa(ORACLE["n"]), ORACLE["m"]), CASES[name].x, random.key(7)
-            )
-            for n in sizes:
-                found = [ways(CASES[name], d, n, seed, 100 if quick else 400) for seed in range(seeds)]
-                errors = {
-                    way: float(
-                        np.sqrt(np.mean([np.sum((each[way] - exact) ** 2) for each in found])) / np.linalg.norm(exact)
-                    )
-                    for way in found[0]
-                }
-                rows.append({"problem": name, "d": d, "pairs": n, **errors})
-    publish("joint", "Relative error of the gradient from a table of pairs", rows)
-    if not quick:
-        draw(rows)
+def filled(rows: Any, most: int) -> Any:
+    """A table repeated to the largest size: the same distribution, and one program for tables of all sizes."""
+    return jax.tree.map(lambda a: jnp.tile(a, (-(-most // len(a)), *[1] * (a.ndim - 1)))[:most], rows)
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
+class Ways:
+    """Gradients of one case in one dimension by each way; each is one program, whatever the table."""
+
+    def __init__(self, case: Case, d: int, most: int) -> None:
+        self.case, self.d, self.x, self.most = case, d, case.x, most
+        self.pairs = bx.from_joint(case.f, case.g, filled(table(case, d, min(SIZES), 0), most), init_y=case.init_y)
+        self.programs: dict[str, Callable[..., Any]] = {}
+
+    def gradient(self, way: str, problem: bx.Problem, estimator: bx.Estimator, key: Any) -> Any:
+        """One estimate; ``problem`` of a way differs in its data only, so that its program is compiled once."""
+        if way not in self.programs:
+            estimate = lambda key, data: estimator.estimate(key, problem.replace(data=data), self.x, ())[0]
+            self.programs[way] = jit_once()(estimate)
+        return self.programs[way](key, problem.data)
+
+    def of_table(self, rows: Any, seed: int) -> dict[str, np.ndarray]:
+        n, key = len(rows[0]), random.key(1000 + seed)
+        whole = self.pairs.replace(data=Rows(*filled(rows, self.most)))
+        found = {
+            "reduced": self.reduced("reduced", whole, basis_for(self.d), key),
+            "amortised": self.settled(whole, key),
+            "forest": self.forest(rows, key),
+        }
+        if self.d >= MANY:
+            waves = bx.random_features(min(FUNCTIONS, n // 8), key=random.key(seed))
+            found[WAVES] = self.reduced(WAVES, whole, waves, key)
+        return {way: np.asarray(grad) for way, grad in found.items()}
+
+    def reduced(self, way: str, whole: bx.Problem, basis: bx.Basis, key: Any) -> Any:
+        problem = bx.reduced(whole, basis)
+        return self.gradient(f"{way} {problem.data.phi.shape}", problem, bx.saa("all"), key).grad
+
+    def settled(self, whole: bx.Problem, key: Any) -> Any:
+        """The mean direction of `amortised` over the second half of a run at one x."""
+        estimator = bx.amortised(warm_up=0)
+
+        def run(key: Any, data: Any) -> Any:
+            problem = whole.replace(data=data)
+
+            def one(state: Any, key: Any) -> tuple[Any, Any]:
+                estimate, state = estimator.estimate(key, problem, self.x, state)
+                return state, estimate.grad
+
+            grads = lax.scan(one, estimator.init(problem, self.x), random.split(key, STEPS))[1]
+            return jnp.mean(grads[STEPS // 2 :], axis=0)
+
+        if "amortised" not in self.programs:
+            self.programs["amortised"] = jit_once()(run)
+        return self.programs["amortised"](key, whole.data)
+
+    def forest(self, rows: Any, key: Any) -> Any:
+        """The exact gradient with a forest's conditional: what `antithetic_mlmc` on it is an unbiased estimate of."""
+        pairs = bx.from_joint(self.case.f, self.case.g, rows, init_y=self.case.init_y)
+        fitted = with_conditional(pairs, Forest(min_samples_leaf=10), ATOMS)
+        pad = lambda a: jnp.pad(a, ((0, 0), (0, ATOMS - a.shape[1])))
+        whole = filled(fitted.data._replace(rows=pad(fitted.data.rows), weights=pad(fitted.data.weights)), self.most)
+        problem = fitted.replace(data=whole, n_contexts=self.most)
+        every = bx.minibatch(bx.saa("all"), self.most, contexts="spread")
+        return self.gradient("forest", problem, every, key).grad
+
+    def true(self, n: int, seed: int) -> tuple[np.ndarray, float]:
+        """The antithetic estimator with the true conditional, from about n draws of eta; and how many it took."""
+        estimator = bx.minibatch(bx.antithetic_mlmc(GROUP), CONTEXTS)
+        keys = random.split(random.key(2000 + seed), n // (GROUP * CONTEXTS))
+        found = [self.gradient(TRUE, contextual(self.case, self.d), estimator, key) for key in keys]
+        return np.mean([each.grad for each in found], axis=0), float(sum(each.cost.eta for each in found))
+
+
+def relative(grads: Any, wanted: np.ndarray) -> float:
+    return float(np.sqrt(np.mean([np.sum((each - wanted) ** 2) for each in grads])) / np.linalg.norm(wanted))
+
+
+def measured(case: Case, d: int, sizes: tuple[int, ...], tables: int) -> Iterator[dict[str, Any]]:
+    ways, wanted = Ways(case, d, max(sizes)), exact(case, d)
+    for n in sizes:
+        found = [ways.of_table(table(case, d, n, seed), seed) for seed in range(tables)]
+        errors = {way: relative([each[way] for each in found], wanted) for way in PAIRS_ONLY if way in found[0]}
+        true = [ways.true(n, seed) for seed in range(4 * tables)]
+        drawn = float(np.mean([eta for _, eta in true]))
+        row = {"pairs": n, **errors, TRUE: relative([grad for grad, _ in true], wanted), "draws of eta": drawn}
+        print(f"d = {d}", *(f"{name}: {cell(value)}" for name, value in row.items()), sep=", ", flush=True)
+        yield row
+
+
+def run(quick: bool = False, names: Sequence[str] = tuple(CASES)) -> None:
+    """One record for each problem, written when it is done; the picture is drawn from all that there are."""
+    dimensions, tables = ((5,), 2) if quick else (DIMENSIONS, TABLES)
+    for name in names[:1] if quick else names:
+        sizes = SIZES[:1] if quick else sizes_of(name)
+        rows = [{"problem": name, "d": d, **row} for d in dimensions for row in measured(CASES[name], d, sizes, tables)]
+        notes = [
+            f"Root mean squares over {tables} tables ({4 * tables} runs with the true conditional). reduced: "
+            "chebyshev(5) for d = 1, 2, chebyshev(3) for 5, splines(5) for 20."
+        ]
+        publish(f"joint_{name}", f"Relative error of the gradient from a table of pairs: {name}", rows, notes)
+        if not quick:
+            keep(f"joint_{name}")
+            draw()
+
+
+def kept() -> list[dict[str, Any]]:
+    """All rows of the committed records."""
+    records = [KEPT / f"joint_{name}.json" for name in CASES]
+    return [row for path in records if path.exists() for row in json.loads(path.read_text())["rows"]]
+
+
+def draw() -> None:
+    import matplotlib as mpl
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(row["problem"] for row in rows))
-    most = max(row["pairs"] for row in rows)
-    figure, axes = plt.subplots(1, len(names), figsize=(10, 3.4), sharey=True, layout="constrained")
-    for axis, name in zip(np.ravel(axes), names, strict=True):
-        here = [row for row in rows if row["problem"] == name and row["pairs"] == most]
-        for way in [column for column in here[0] if column not in ("problem", "d", "pairs")]:
-            axis.loglog([row["d"] for row in here], [row[way] for row in here], marker="o", ms=4, label=way)
-        axis.set(
-            title=name, xlabel="coordinates of the context", xticks=[1, 2, 5, 20], xticklabels=["1", "2", "5", "20"]
-        )
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    np.ravel(axes)[0].set_ylabel(f"relative error, {most} pairs")
-    figure.legend(*np.ravel(axes)[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(RESULTS / "joint.png", dpi=150)
+    mpl.rcParams["svg.hashsalt"] = "joint"
+    rows = kept()
+    names, dimensions = (list(dict.fromkeys(row[column] for row in rows)) for column in ("problem", "d"))
+    shape = len(names), len(dimensions)
+    size = 9.5, 0.8 + 1.9 * len(names)
+    figure, axes = plt.subplots(*shape, figsize=size, sharex=True, sharey="row", layout="constrained", squeeze=False)
+    for line, name in zip(axes, names, strict=True):
+        for axis, d in zip(line, dimensions, strict=True):
+            here = [row for row in rows if row["problem"] == name and row["d"] == d]
+            for way, colour in zip((*PAIRS_ONLY, TRUE), COLOURS, strict=True):
+                style = {"linestyle": "dashed"} if way == TRUE else {}
+                sizes = [row["draws of eta"] if way == TRUE else row["pairs"] for row in here]
+                axis.loglog(
+                    sizes, [row.get(way, np.nan) for row in here], marker="o", ms=3, label=way, color=colour, **style
+                )
+            axis.set_title(f"{name}, d = {d}", fontsize=10)
+            axis.set_xticks(SIZES, [str(n) for n in SIZES])
+            axis.minorticks_off()
+            axis.grid(alpha=0.3)
+        line[0].set_ylabel("relative error")
+    figure.supxlabel("pairs in the table; with the true conditional, draws of eta", fontsize=10)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False)
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+def winners() -> str:
+    """The table of docs/joint.md, from the committed records: the smallest error of pairs alone is bold."""
+    columns = (*PAIRS_ONLY, TRUE)
+    lines = ["| problem | d | pairs | " + " | ".join(columns) + " |", "|" + "---|" * (3 + len(columns))]
+    for row in kept():
+        best = min(row[way] for way in PAIRS_ONLY if way in row)
+        mark = lambda way, row=row, best=best: "**" if way != TRUE and row[way] == best else ""
+        bold = [f"{mark(way)}{row[way]:.3f}{mark(way)}" if way in row else "" for way in columns]
+        lines.append(f"| {row['problem']} | {row['d']} | {row['pairs']:,} | " + " | ".join(bold) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["table"]:
+        print(winners())
+    else:
+        run(names=sys.argv[1:] or tuple(CASES))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 NAMES = ("latency", "ridge", "engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets", "solve")
-NAMES += ("defaults", "joint", "clients", "devices", "compiles", "constraints", "false_alarms", "certificates")
+NAMES += ("defaults", "joint", "pairs", "clients", "devices", "compiles", "constraints", "false_alarms", "certificates")
 NAMES += ("pricing", "scheduling")
 
 

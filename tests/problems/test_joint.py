@@ -209,6 +209,8 @@ def test_tables_and_their_columns():
     )
     one = bx.from_joint(f, g, frame, context="u", outcome="a", **START)
     assert one.nth_context(3).value.shape == ()
+    numbered = bx.from_joint(f, g, frame.assign(day=range(20)), context="day", outcome="a", **START)
+    assert bx.reduced(numbered, bx.chebyshev(2)).data.phi.shape == (20, 3)  # whole numbers are sizes here
     with pytest.raises(ValueError, match=r"must name columns of the table, .* Got 'w'"):
         bx.from_joint(f, g, frame, context=["u", "w"], outcome="a", **START)
     with pytest.raises(ValueError, match="must hold numbers"):

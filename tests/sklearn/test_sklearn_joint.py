@@ -87,6 +87,22 @@ def test_leaves_find_a_jump_that_a_line_does_not():
     assert error(forest_leaves(problem)) < 0.5 * error(bx.chebyshev(1))
 
 
+def test_outcomes_may_be_classes(key):
+    """Whole numbers that g indexes with: the forest's weights on rows know them, and answers are log shares."""
+    rng = np.random.default_rng(4)
+    z = rng.uniform(-1, 1, (200, 1))
+    problem = bx.from_joint(
+        f=lambda x, y, eta, xi: -y[eta],
+        g=lambda x, y, eta, xi: jax.nn.logsumexp(y) - y[eta] + x * jnp.sum(y**2) / 2,
+        rows=(z, (z[:, 0] > 0).astype(int) + (z[:, 0] > 0.5)),
+        init_y=lambda x, xi: jnp.zeros(3),
+    )
+    fitted = with_conditional(problem, Forest(min_samples_leaf=5))
+    low = int(np.argmin(z[:, 0]))
+    assert int(jnp.argmax(bx.respond(fitted, jnp.asarray(0.01), fitted.nth_context(low), key=key))) == 0
+    assert calibration(problem, Forest(min_samples_leaf=5)).rows == 50
+
+
 def test_others_than_pairs_are_refused(key):
     joint = pairs()
     contextual = with_conditional(joint)

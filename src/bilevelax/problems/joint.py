@@ -142,7 +142,8 @@ def _parts(rows: Any, context: Any, outcome: Any) -> tuple[PyTree, PyTree]:
         return contexts, outcomes
     if not named:
         raise ValueError("`context` and `outcome` of from_joint must name columns of the table. Got none.")
-    return _columns(rows, context, "context"), _columns(rows, outcome, "outcome")
+    contexts = _columns(rows, context, "context").astype(float)  # a basis sees sizes, and no whole numbers
+    return contexts, _columns(rows, outcome, "outcome")
 
 
 def _listed(names: str | Sequence[str]) -> Sequence[str]:

@@ -166,10 +166,11 @@ def _require_pairs(owner: str, problem: Problem) -> None:
 
 
 def _flat(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Contexts (n, d) and outcomes (n, o) as matrices."""
+    """Contexts (n, d) and outcomes (n, o) as matrices; an outcome may be the number of a class."""
     rows: Rows = problem.data
-    Z, eta = (np.asarray(jax.vmap(coordinates)(part), np.float64) for part in rows)
-    return Z, eta
+    Z = np.asarray(jax.vmap(coordinates)(rows.contexts), np.float64)
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(rows.outcomes)]
+    return Z, np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
 
 def _heaviest(conditional: Any, Z: np.ndarray, atoms: int) -> tuple[np.ndarray, np.ndarray]:

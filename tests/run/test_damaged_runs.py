@@ -16,7 +16,7 @@ from jax import random
 from test_checkpoint import ESTIMATOR, OPTIMIZER, PROBLEM, X1, assert_same_run, minimize, without_seconds
 
 import bilevelax as bx
-from bilevelax.run.records.orbax_noise import without_late_answers
+from bilevelax.run.records.orbax_side import without_late_answers
 from bilevelax.run.records.run_folder import runs_in, status_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

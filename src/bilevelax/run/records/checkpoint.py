@@ -24,7 +24,7 @@ from bilevelax.core.problem import PyTree
 from bilevelax.run.records.described import described, described_optimizer
 from bilevelax.run.records.fingerprint import Identity, difference, digest, digest_of_arrays, doubt, plain
 from bilevelax.run.records.journal import Journal
-from bilevelax.run.records.orbax_noise import quiet_orbax, without_late_answers
+from bilevelax.run.records.orbax_side import open_manager, orbax, quiet_orbax, without_late_answers
 from bilevelax.run.records.result import Snapshot
 from bilevelax.run.records.run_folder import RunFolder, set_aside
 from bilevelax.run.records.signals import Signals
@@ -137,7 +137,7 @@ class Keeper:
                     'over with resume="restart" (`--restart` on the command line), which puts the old run aside.'
                 )
             if said := doubt(self.identity, meta["identity"]):
-                warnings.warn(f"The run in {self.folder} {said}", RuntimeWarning, stacklevel=3)
+                warnings.warn(f"The run in {self.folder} {said}", RuntimeWarning, stacklevel=4)
             try:
                 snapshot = snapshot._replace(history=self.journal.read(meta["history"]))
             except (OSError, ValueError, RecursionError) as error:
@@ -166,7 +166,7 @@ class Keeper:
             f"The history.jsonl in {self.folder} is damaged ({damaged[self.saved]}): the run goes on from "
             f"t = {self.saved} without the rows before; what is left of them is in history.jsonl.1.",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         self._move_damaged({step: reason for step, reason in damaged.items() if step > self.saved}, self.saved)
         if self.leads:
@@ -220,7 +220,7 @@ class Keeper:
             "leaves": digest_of_arrays(leaves),
         }
         text = json.dumps(meta)
-        args = _orbax().args
+        args = orbax().args
         if self.leads:
             require_room(self.folder, len(text) + sum(leaf.nbytes for leaf in leaves) + ROOM * (1 + len(leaves)))
         with quiet_orbax():
@@ -235,7 +235,7 @@ class Keeper:
         self.saved, self.when = t, time.monotonic()
 
     def _meta(self, step: int) -> dict[str, Any]:
-        args = _orbax().args
+        args = orbax().args
         stored = self.manager.restore(step, args=args.Composite(meta=args.JsonRestore()))["meta"]
         if digest(stored["text"].encode()) != stored["sha256"]:
             raise ValueError("its description was changed")
@@ -246,7 +246,7 @@ class Keeper:
             jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
             for leaf in map(plain, jax.tree.leaves(like))
         ]
-        args = _orbax().args
+        args = orbax().args
         named = self.manager.restore(step, args=args.Composite(carry=args.StandardRestore(_named(shapes))))["carry"]
         leaves = [named[name] for name in sorted(named)]
         if digest_of_arrays(leaves) != meta["leaves"]:
@@ -261,27 +261,13 @@ class Keeper:
                 f"The checkpoint t = {step} in {self.folder} is damaged ({reason}): it was put aside, and the run goes "
                 f"on from the previous good one, t = {good}.",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             if self.leads:
                 set_aside(self.folder / "checkpoints" / str(step), self.folder / f"damaged-{step}")
         if damaged:
             _agreed(None, True)  # nobody goes on before they are gone
             self.manager.reload()
-
-
-def _orbax() -> Any:
-    try:
-        import orbax.checkpoint as orbax
-    except ImportError:
-        raise ValueError("`checkpoint` of minimize needs orbax: pip install orbax-checkpoint.") from None
-    return orbax
-
-
-def open_manager(folder: Path, keep: int) -> Any:
-    """Of complete checkpoints only: what a kill left half-written is removed."""
-    options = _orbax().CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False)
-    return _orbax().CheckpointManager(folder, options=options, item_names=("carry", "meta"))
 
 
 def _named(leaves: list[Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What orbax says beside the exceptions that it raises: nothing that a reader of a terminal could use."""
+"""How orbax keeps checkpoints here, without what it says beside the exceptions that it raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+
+def orbax() -> Any:
+    """Its module, imported where a run is saved."""
+    try:
+        import orbax.checkpoint as module
+    except ImportError:
+        raise ValueError("`checkpoint` of minimize needs orbax: pip install orbax-checkpoint.") from None
+    return module
+
+
+def open_manager(folder: Path, keep: int) -> Any:
+    """Of complete checkpoints only: what a kill left half-written is removed."""
+    options = orbax().CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False)
+    return orbax().CheckpointManager(folder, options=options, item_names=("carry", "meta"))
 
 
 @contextlib.contextmanager

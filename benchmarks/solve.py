@@ -86,7 +86,7 @@ def picture(quick: bool) -> None:
     import matplotlib.pyplot as plt
 
     regime = targets.regimes(True)["continuous contexts"]
-    bx.solve(regime.app.problem, regime.app.x1, key=random.key(0), tol=0.3, progress=False)  # compiles
+    bx.solve(regime.app.problem, regime.app.x1, key=random.key(0), tol=3e-3, progress=False)  # compiles
     result = bx.solve(regime.app.problem, regime.app.x1, key=random.key(1), tol=3e-3, progress=False)
     rows, ends = result.history, np.cumsum([stage.seconds for stage in result.stages])
     begins, start = np.concatenate([[0.0], ends[:-1]]), rows[0]["seconds"] / 1.5

@@ -98,6 +98,9 @@ def test_small_stages_are_answered_by_the_program_that_compiles_fast(quadratic, 
     assert of(24).answering(chunk) is sampled.answered_soon and of(25).answering(chunk) is sampled.answered
     large = chunk._replace(weights=np.broadcast_to(np.float32(0), (64, 2**20)))  # 256 MB
     assert of(1).answering(large) is sampled.answered
+    numbered = {"n_contexts": 10_000, "context_at": lambda i, data: i}
+    stored = quadratic.replace(**numbered, support=lambda xi, data: None)  # a large stage will come
+    assert Sample(stored, jnp.asarray(X), key, LANES, SAMPLES, False).answering(chunk) is sampled.answered
 
 
 @pytest.mark.parametrize("together", [LANES, 16])

@@ -143,7 +143,9 @@ class Sample:
     def answering(self, chunk: Chunk) -> Callable[..., Answer]:
         """Which program: by counts, not by the clock, so that equal keys give equal answers."""
         self.calls, self.handled = self.calls + 1, self.handled + size_of(chunk)
-        calls, handled = (value * max(2 * len(self) / self.calls, 1) for value in (self.calls, self.handled))
+        stored = self.problem.n_contexts if self.problem.support is not None else None
+        chunks = max(len(self), (stored or 0) / LANES)  # where all are stored, the last sample is all of them
+        calls, handled = (value * max(2 * chunks / self.calls, 1) for value in (self.calls, self.handled))
         return answered_soon if calls <= SOON[0] and handled <= SOON[1] else answered
 
 

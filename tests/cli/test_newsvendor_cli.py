@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bilevelax.cli import app
+from bilevelax.cli._newsvendor_work import in_packs
+from bilevelax.cli.newsvendor import backlog_of
 
 runner = CliRunner()
 
@@ -258,3 +260,26 @@ def test_large_files_say_what_is_subsampled(trained, monkeypatch, tmp_path):
     assert "The forest sees 30 of the 60 rows, the policy 40; chosen at random." in done.output
     record = json.loads((tmp_path / "model" / "model.json").read_text())
     assert record["fitted"]["n_features_in_"] == 27  # 7 weekdays, 12 months, 4 waves of the year, 4 columns
+
+
+def test_orders_in_packs():
+    orders = np.array([[0.2, 8.9], [9.1, 15.0]])
+    assert in_packs(orders, None, 0.0) is orders
+    assert in_packs(orders, 1, 0.0).tolist() == [[0, 9], [9, 15]] and in_packs(orders, 1, 0.0).dtype.kind == "i"
+    assert in_packs(orders, 6, 7.0).tolist() == [
+        [12, 12],
+        [12, 18],
+    ]  # two packs are the least that hold 7; 15 is 2.5 packs
+    assert in_packs(orders, 0.5, 0.0).tolist() == [[0.0, 9.0], [9.0, 15.0]]
+    assert in_packs(orders, None, 9.0).tolist() == [[9.0, 9.0], [9.1, 15.0]]
+    for pack, minimum, name in ((0, 0.0, "pack"), (np.inf, 0.0, "pack"), (1, -1.0, "minimum")):
+        with pytest.raises(ValueError, match=f"`--{name}` must be a"):
+            in_packs(orders, pack, minimum)
+
+
+def test_a_service_level_is_a_cost():
+    assert backlog_of(2.0, None, 0.95) == pytest.approx(38.0) and backlog_of(1.0, None, None) == 3.0
+    with pytest.raises(ValueError, match="say the same thing: give one of them"):
+        backlog_of(1.0, 9.0, 0.9)
+    with pytest.raises(ValueError, match=r"must be between 0 and 1, such as .95. Got 95"):
+        backlog_of(1.0, None, 95.0)

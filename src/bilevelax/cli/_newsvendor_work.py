@@ -120,6 +120,20 @@ def load(folder: Path) -> tuple[Any, Any]:
     return model, Schema(**record["schema"])
 
 
+def in_packs(orders: np.ndarray, pack: float | None, minimum: float) -> np.ndarray:
+    """Orders of at least ``minimum``, in whole packs: the nearest number of them that is enough for the minimum."""
+    import numpy as np
+
+    if not (math.isfinite(minimum) and minimum >= 0):
+        raise ValueError(f"`--minimum` must be a number >= 0. Got {minimum:g}.")
+    if pack is None:
+        return np.maximum(orders, minimum) if minimum else orders
+    if not (math.isfinite(pack) and pack > 0):
+        raise ValueError(f"`--pack` must be a positive number of units. Got {pack:g}.")
+    packs = np.maximum(np.floor(orders / pack + 0.5), np.ceil(minimum / pack - 1e-9)) * pack
+    return packs.astype(int) if float(pack).is_integer() else packs
+
+
 def judge(model: Path, file: Path) -> JudgedModel:
     """Costs on the days of a file, against baselines fitted on the rows that the model keeps."""
     import numpy as np

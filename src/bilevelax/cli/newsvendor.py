@@ -38,6 +38,17 @@ def cost_option(name: str, value: float) -> float:
     return value
 
 
+def backlog_of(holding: float, backlog: float | None, service_level: float | None) -> float:
+    """The cost of a unit missing; b / (b + h) is the share of days on which the best order covers demand."""
+    if service_level is None:
+        return cost_option("backlog", 3.0 if backlog is None else backlog)
+    if backlog is not None:
+        raise ValueError("`--service-level` and `--backlog` say the same thing: give one of them.")
+    if not 0 < service_level < 1:
+        raise ValueError(f"`--service-level` must be between 0 and 1, such as .95. Got {service_level:g}.")
+    return holding * service_level / (1 - service_level)
+
+
 def penalty_option(word: str) -> Any:
     if word == "cv":
         return word
@@ -65,7 +76,10 @@ def fit(
     file: Annotated[Path, typer.Argument(help="CSV of past days, one row each.")],
     target: Annotated[str, typer.Option(help="Column of the demand; several, separated by commas.")],
     holding: Annotated[float, typer.Option(help="Cost of a unit left over.")] = 1.0,
-    backlog: Annotated[float, typer.Option(help="Cost of a unit missing.")] = 3.0,
+    backlog: Annotated[float | None, typer.Option(help="Cost of a unit missing; by default 3.")] = None,
+    service_level: Annotated[
+        float | None, typer.Option(help="Share of days to cover demand on, such as .95, instead of --backlog.")
+    ] = None,
     date: Annotated[
         str | None, typer.Option(help="Column of dates; by default `date`, `Date` or `Datum`, if there is one.")
     ] = None,
@@ -92,7 +106,7 @@ def fit(
     """
     settings = {
         "holding_cost": cost_option("holding", holding),
-        "backlog_cost": cost_option("backlog", backlog),
+        "backlog_cost": backlog_of(holding, backlog, service_level),
         "penalty": penalty_option(penalty),
         "cv": None if folds == 1 else folds,
         "policy": policy,
@@ -110,20 +124,27 @@ def fit(
     model, movable, warned = _newsvendor_work.learn(past, perturb, **settings)
     _newsvendor_work.save(model, past, out)
     if as_json:
-        path = [{"penalty": number(value), "validation_cost": cost} for value, cost in model.path_.items()]
-        columns = {"features": list(past.X), "columns": past.schema.columns, "ignored": past.schema.ignored}
-        found = {"penalty": number(model.penalty_), "steps": model.n_iter_, "path": path, "notes": [*told, *warned]}
-        document = {"model": str(out), "rows": len(past.X), "health": past.health, **columns, "may_move": movable}
-        print_json({**document, **found})
+        print_json(fit_document(model, past, movable, [*told, *warned], out))
         return
-    tried = ", ".join(f"{value:g}: {cost:.4g}" for value, cost in model.path_.items())
-    price = f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried or 'not computed'})"
-    say(
-        f"May move: {', '.join(movable) or 'nothing'}",
-        price if movable else f"Nothing may move, so there is no penalty to choose; {model.n_iter_} steps",
-        *warned,
-        f"Model: {out}",
-    )
+    say(*fit_lines(model, movable), *warned, f"Model: {out}")
+
+
+def fit_document(model: Any, past: Any, movable: list[str], notes: list[str], out: Path) -> dict[str, Any]:
+    """What was read and learnt, for programs."""
+    path = [{"penalty": number(value), "validation_cost": cost} for value, cost in model.path_.items()]
+    columns = {"features": list(past.X), "columns": past.schema.columns, "ignored": past.schema.ignored}
+    found = {"penalty": number(model.penalty_), "steps": model.n_iter_, "path": path, "notes": notes}
+    head = {"model": str(out), "rows": len(past.X), "health": past.health}
+    return {**head, **columns, "may_move": movable, **found}
+
+
+def fit_lines(model: Any, movable: list[str]) -> list[str]:
+    """What was learnt, for people."""
+    if not movable:
+        return ["May move: nothing", f"So there is no penalty to choose; {model.n_iter_} steps"]
+    tried = ", ".join(f"{value:g}: {cost:.4g}" for value, cost in model.path_.items()) or "not computed"
+    price = f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried})"
+    return [f"May move: {', '.join(movable)}", price]
 
 
 @app.command()
@@ -131,6 +152,8 @@ def order(
     model: Annotated[Path, typer.Argument(help="Folder written by fit.")],
     file: Annotated[Path, typer.Argument(help="CSV of the days to order for.")],
     out: Annotated[Path, typer.Option(help="CSV to write: the columns of FILE and `order`.")] = Path("orders.csv"),
+    pack: Annotated[float | None, typer.Option(help="Order whole packs of so many units; 1: whole units.")] = None,
+    minimum: Annotated[float, typer.Option(help="Order at least so many units.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Orders for new days.
@@ -150,7 +173,7 @@ def order(
         notes = [*table.attrs["notes"], *notes]
     names = ["order"] if len(schema.targets) == 1 else [f"order_{name}" for name in schema.targets]
     with busy(f"Writing {len(table)} orders to {out}"):
-        orders = rule.predict(X).reshape(len(X), -1)
+        orders = _newsvendor_work.in_packs(rule.predict(X).reshape(len(X), -1), pack, minimum)
         notes += write_with(file, dict(zip(names, orders.T, strict=True)), out)
     if as_json:
         print_json({"orders": str(out), "rows": len(table), "columns": names, "notes": notes})

@@ -12,7 +12,16 @@ import subjects
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 SEED = 20261118
-INPUTS = {"store": 300, "saved": 200, "listed": 200, "csv": 100, "model": 60, "older": 60, "meta": 60, "checkpoints": 4}
+INPUTS = {
+    "store": 300,
+    "saved": 200,
+    "listed": 200,
+    "csv": 100,
+    "model": 60,
+    "older": 60,
+    "meta": 60,
+    "checkpoints": 20,
+}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from jax import lax, random
 
 import bilevelax as bx
 
-ROOT_E = float(np.exp(0.5))
 # name -> (draw with mean zero, its variance)
 LAWS: dict[str, tuple[Any, float]] = {
     "normal": (lambda key: random.normal(key), 1.0),
@@ -58,7 +57,7 @@ def covered(made: bx.Problem, law: str, loss: str, repeats: int, n: int) -> dict
     made = made.replace(data=(jnp.asarray(list(LAWS).index(law), jnp.int32), jnp.asarray(which, jnp.int32)))
     found = [bx.certify(made, jnp.full(1, x), key=random.key(i), n=n) for i in range(repeats)]
     given = [each for each in found if not each.told]
-    holds = sum(each.low <= true <= each.high for each in given)
+    holds = sum(bool(each.low <= true <= each.high) for each in given)
     effective = float(np.median([each.effective for each in found]))
     share = f"{100 * holds / len(given):.0f} %" if given else ""
     columns = {"law": law, "gradient": loss, "intervals": len(given), "hold": holds, "share": share}

@@ -81,7 +81,7 @@ def certify(
     allows for a gradient along the noise's main direction: it is cautious (up to about twice the
     jackknife's in the norm) where ``|grad F|`` is about the noise of the mean of all n, and the usual one
     where it is large against it. Of a `reduced` problem it is about the reduced F, and says so. Where rare contexts
-    decide, so that fewer than 8 effective ones carry the noise, there is no interval: eight times as many contexts are
+    decide, so that fewer than 16 effective ones carry the noise, there is no interval: eight times as many contexts are
     looked at quickly to tell.
 
     Args:

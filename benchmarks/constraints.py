@@ -1,14 +1,18 @@
-"""1,000 followers with polyhedral constraints at once: seconds of answers and gradients, and their errors."""
+"""1,000 followers with polyhedral constraints at once, against qpax and jaxopt: seconds, and errors of gradients.
+
+``pip install qpax==0.1.4 jaxopt==0.8.5`` for the peers; without them ours is measured alone.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import interleaved, median, publish
+from common import installed, interleaved, median, publish
 
 import bilevelax as bx
 from bilevelax.base.compiling import program
@@ -17,6 +21,8 @@ from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on
 
 SIZES = ((10, 20), (50, 100))  # d_y, constraints
 PROGRAMS = 1000
+
+Way = Callable[..., Any]  # (Q, q, A, b), stacked -> answers and gradients of |y|^2 in q
 
 
 def quadratic_programs(d: int, m: int, n: int) -> tuple[jax.Array, ...]:
@@ -29,7 +35,7 @@ def quadratic_programs(d: int, m: int, n: int) -> tuple[jax.Array, ...]:
     return tuple(map(jnp.asarray, (Q, q, A, rng.uniform(0.1, 1.0, size=(n, m)))))
 
 
-def ours() -> Callable[..., Any]:
+def ours() -> Way:
     def one(Q: jax.Array, q: jax.Array, A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         problem = bx.Problem(
             f=lambda x, y, eta, xi: jnp.sum(y**2),
@@ -46,7 +52,52 @@ def ours() -> Callable[..., Any]:
     return program()(jax.vmap(one))
 
 
-def errors(answered: Callable[..., Any], data: tuple[jax.Array, ...]) -> tuple[float, float]:
+def differentiated(answer: Callable[..., jax.Array]) -> Way:
+    """A peer's answer and its gradient by reverse mode."""
+
+    def one(Q: jax.Array, q: jax.Array, A: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def cost(q: jax.Array) -> tuple[jax.Array, jax.Array]:
+            y = answer(Q, q, A, b)
+            return jnp.sum(y**2), y
+
+        (_, y), grad = jax.value_and_grad(cost, has_aux=True)(q)
+        return y, grad
+
+    return jax.jit(jax.vmap(one))
+
+
+def qpax(**settings: Any) -> Way:
+    import qpax
+
+    def answer(Q: jax.Array, q: jax.Array, A: jax.Array, b: jax.Array) -> jax.Array:
+        none = jnp.zeros((0, len(q)), q.dtype)
+        solved: jax.Array = qpax.solve_qp_primal(Q, q, none, none[:, 0], A, b, **settings)
+        return solved
+
+    return differentiated(answer)
+
+
+def jaxopt() -> Way:
+    import jaxopt
+
+    solver = jaxopt.OSQP(tol=1e-6)
+
+    def answer(Q: jax.Array, q: jax.Array, A: jax.Array, b: jax.Array) -> jax.Array:
+        solved: jax.Array = solver.run(params_obj=(Q, q), params_eq=None, params_ineq=(A, b)).params.primal
+        return solved
+
+    return differentiated(answer)
+
+
+def ways() -> dict[str, Way]:
+    """Peers with their own settings, and qpax as tight as ours: by default it smooths its gradients (kappa 1e-3)."""
+    found = {"ours": ours()}
+    if installed("qpax"):
+        found |= {"qpax": qpax(), "qpax, tight": qpax(solver_tol=1e-10, target_kappa=1e-10)}
+    return found | ({"jaxopt OSQP, tol 1e-6": jaxopt()} if installed("jaxopt") else {})
+
+
+def errors(answered: Way, data: tuple[jax.Array, ...]) -> tuple[float, float]:
     """(violation of a constraint, error of the gradient against the KKT system of its active rows), the largest."""
     Q, q, A, b = (np.asarray(a) for a in data)
     ys, grads = (np.asarray(a) for a in answered(*data))
@@ -59,14 +110,64 @@ def errors(answered: Callable[..., Any], data: tuple[jax.Array, ...]) -> tuple[f
     return float((np.einsum("nmd,nd->nm", A, ys) - b).max()), float(np.max(off))
 
 
+def degenerate() -> dict[str, tuple[tuple[jax.Array, ...], list[float]]]:
+    """Followers (y - x)^2 / 2 with f = |y|^2 and the gradients of |y*(x)|^2: dependent rows, a vertex, a kink."""
+    eye = np.eye(2)
+    make = lambda x, A, b: tuple(jnp.asarray(a, float)[None] for a in (eye, -np.asarray(x), A, b))
+    twice = np.array([[1.0, 0.0], [1.0, 0.0]])
+    corner = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    return {
+        "a row given twice": (make([2.0, 0.5], twice, [1.0, 1.0]), [0.0, -1.0]),
+        "three rows at a vertex of the plane": (make([3.0, 3.0], corner, [1.0, 1.0, 2.0]), [0.0, 0.0]),
+        "one row inactive by 1e-9": (make([0.5, 0.5], twice[:1], [0.5 + 1e-9]), [-1.0, -1.0]),
+    }
+
+
+def degenerate_rows(found: dict[str, Way]) -> list[dict[str, Any]]:
+    """The gradient in q = -x of each way, and its error."""
+    rows = []
+    for name, (data, wanted) in degenerate().items():
+        off = {way: float(np.abs(np.asarray(run(*data)[1])[0] - wanted).max()) for way, run in found.items()}
+        rows.append({"case": name, **{f"error of {way}": value for way, value in off.items()}})
+    return rows
+
+
+def large(d: int, m: int) -> dict[str, Any]:
+    """One follower of this size: CPU seconds once compiled, and its errors."""
+    data, answered = quadratic_programs(d, m, 1), ours()
+    jax.block_until_ready(answered(*data))
+    start = time.process_time()
+    jax.block_until_ready(answered(*data))
+    spent = time.process_time() - start
+    violation, off = errors(answered, data)
+    return {
+        "way": "ours, one alone",
+        "d_y": d,
+        "constraints": m,
+        "CPU seconds": spent,
+        "violation": violation,
+        "gradient error": off,
+    }
+
+
 def run(quick: bool = False) -> None:
     jax.config.update("jax_enable_x64", True)
-    rows, answered = [], ours()
+    rows, found = [], ways()
     for d, m in SIZES[:1] if quick else SIZES:
         data = quadratic_programs(d, m, PROGRAMS)
-        seconds = interleaved({"ours": lambda i, data=data: answered(*data)}, rounds=3 if quick else 5)["ours"]
-        violation, off = errors(answered, data)
-        row = {"d_y": d, "constraints": m, "seconds": median(seconds), "violation": violation, "gradient error": off}
-        rows.append(row)
-    notes = [f"{PROGRAMS} programs at once in double precision: answer and gradient."]
+        calls = {way: lambda i, run=run, data=data: run(*data) for way, run in found.items()}
+        for way, seconds in interleaved(calls, rounds=3 if quick else 5).items():
+            start = time.process_time()
+            jax.block_until_ready(found[way](*data))
+            spent = time.process_time() - start
+            violation, off = errors(found[way], data)
+            row = {"way": way, "d_y": d, "constraints": m, "seconds": median(seconds), "CPU seconds": spent}
+            rows.append({**row, "violation": violation, "gradient error": off})
+    rows += [large(100, 100)] if quick else [large(1000, 1000)]
+    notes = [
+        f"{PROGRAMS} programs at once in double precision: answer and gradient; medians of interleaved rounds.",
+        "qpax smooths its gradients by default (kappa = 1e-3), so its errors there are meant.",
+    ]
     publish("constraints", "1,000 followers with constraints", rows, notes)
+    notes = ["f = |y|^2, g = |y - x|^2 / 2: the gradient is known."]
+    publish("constraints_degenerate", "Gradients at degenerate points", degenerate_rows(found), notes)

@@ -15,7 +15,7 @@ from bilevelax.core import trees
 from bilevelax.core.estimate import Cost, Count
 from bilevelax.core.problem import Eta, Problem, PyTree, X, Xi, Y
 from bilevelax.exact.constraints.semismooth import Inside, Where, inside_of
-from bilevelax.exact.constraints.solve import solve_inside
+from bilevelax.exact.constraints.solve import adjoint_on_rows, solve_inside
 from bilevelax.exact.linear import LinearSolver, Product, cg, direct_or_cg, refined
 from bilevelax.exact.newton import Solution, newton
 
@@ -138,6 +138,8 @@ def adjoint_on(
     inside, hessian = average.inside, average.hess_g(y)
     if inside is None:
         return adjoint(hessian, grad_y, memory, linear)
+    if where.stiff is not None:
+        return adjoint_on_rows(where, hessian, grad_y)
     system = inside.system(hessian, where.face, where.t)
     r, products = adjoint(system, inside.constraint.tangent(where.face, grad_y), None, linear)
     return inside.constraint.tangent(where.face, r), products

@@ -117,6 +117,59 @@ def test_a_polyhedron_and_the_box_that_it_is_agree():
         np.testing.assert_allclose(b, a, atol=1e-8)
 
 
+def test_smoothed_gradients_are_finite_differences_of_smoothed_answers():
+    """With bounds that move and a row of equality."""
+    rows = bx.polyhedron(A, lambda x, xi: 0.3 + 0.1 * wave(x, 7), equalities=1, smoothing=0.05)
+    np.testing.assert_allclose(*against_differences(problem_on(rows, 0.3)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kappa", [1e-2, 1e-8])
+def test_smoothing_has_a_derivative_at_a_kink_and_goes_away_with_kappa(kappa):
+    """min (y - x)^2 / 2 - kappa log(1 - y): at x = 1, y = 1 - sqrt(kappa) and dy/dx = 1/2; at x = 2 it goes to 0."""
+    problem = segment(bx.polyhedron(np.ones((1, 1)), np.ones(1), smoothing=kappa))
+
+    def answer(x):
+        average = of_stack(problem, x, jnp.zeros(1), jnp.zeros(1), jnp.ones(1), 1)
+        return respond_on(average, jnp.zeros(1), newton_solver())
+
+    found = program()(jax.vmap(answer))(jnp.array([[1.0], [2.0]]))
+    assert bool(found.solution.solved.all())
+    slack = 2 * kappa / (1 + np.sqrt(1 + 4 * kappa))  # (y - 2) (1 - y) + kappa = 0 below 1
+    np.testing.assert_allclose(found.solution.y[:, 0], [1 - kappa**0.5, 1 - slack], atol=1e-8)
+    np.testing.assert_allclose(found.grad[:, 0], [0.5, 1 / (1 + kappa / slack**2)], rtol=1e-5, atol=1e-9)
+    assert found.grad[1, 0] < 2 * kappa  # without smoothing, 0
+
+
+@pytest.mark.slow
+def test_a_thousand_coordinates_and_constraints():
+    """The KKT system of the active rows in NumPy: answer, gradient, and no row violated."""
+    rng = np.random.default_rng(3)
+    d = m = 1000
+    root, rows = rng.normal(size=(d, d)) / d**0.5, rng.normal(size=(m, d)) / d**0.5
+    Q, q, b = root @ root.T + 0.1 * np.eye(d), rng.normal(size=d), rng.uniform(0.1, 1.0, size=m)
+    problem = segment(bx.polyhedron(rows, b)).replace(
+        f=lambda x, y, eta, xi: jnp.sum(y**2) / 2,
+        g=lambda x, y, eta, xi: y @ (jnp.asarray(Q) @ y) / 2 + x @ y,
+        init_y=lambda x, xi: jnp.zeros(d),
+    )
+
+    def answer(x):
+        return respond_on(
+            of_stack(problem, x, jnp.zeros(1), jnp.zeros(1), jnp.ones(1), 1), jnp.zeros(d), newton_solver()
+        )
+
+    found = program()(answer)(jnp.asarray(q))
+    y, grad = np.asarray(found.solution.y), np.asarray(found.grad)
+    active = rows @ y - b > -1e-9
+    J, k = rows[active], int(active.sum())
+    assert bool(found.solution.solved) and 50 < k < m and (rows @ y - b).max() < 1e-9
+    system = np.block([[Q, J.T], [J, np.zeros((k, k))]])
+    both = np.linalg.solve(system, np.stack([np.append(-q, b[active]), np.append(y, np.zeros(k))], axis=1))
+    np.testing.assert_allclose(y, both[:d, 0], atol=1e-8)
+    np.testing.assert_allclose(grad, -both[:d, 1], atol=1e-8)
+    assert both[d:, 0].min() > 0  # its multipliers are those of a minimum
+
+
 def test_products_of_sets_over_a_tree():
     rows = bx.polyhedron(np.array([[1.0, 1.0], [-1.0, 2.0]]), lambda x, xi: 0.1 + 0.1 * wave(x, 2))
     parts = {"a": bx.box(-0.3, lambda x, xi: 0.3 + 0.1 * x[0] ** 2), "b": rows, "c": None}
@@ -153,16 +206,22 @@ def test_the_gradient_is_zero_where_the_answer_cannot_move(name):
     np.testing.assert_allclose(means[:, 0], [0.0, 1.0], atol=0.05)
 
 
-def test_rt_mlmc_telescopes_to_dl_sgd_on_a_set(key):
+@pytest.mark.parametrize(
+    "name",
+    ["box that moves", "ball that moves"]
+    + [
+        pytest.param(name, marks=pytest.mark.slow) for name in SETS if name not in ("box that moves", "ball that moves")
+    ],
+)
+def test_rt_mlmc_telescopes_to_dl_sgd_on_a_set(name, key):
     from bilevelax.estimators.rt_mlmc import at_level, level_probabilities
 
-    for name in ("box that moves", "ball that moves"):
-        problem, x = problem_on(SETS[name](), noise=0.5), points()[0][0]
-        parts = dict(lower=bx.epoch_sgd(), inverse=bx.neumann(6))
-        level = program()(lambda k, key, x: at_level(k, key, problem, x, K=4, **parts).grad)  # noqa: B023
-        whole = sum(p * level(k, key, x) for k, p in enumerate(level_probabilities(4), 1))
-        exact = program()(lambda key, x: bx.dl_sgd(4, **parts).estimate(key, problem, x, ())[0].grad)(key, x)  # noqa: B023
-        np.testing.assert_allclose(whole, exact, rtol=1e-11, atol=1e-11)
+    problem, x = problem_on(SETS[name](), noise=0.5), points()[0][0]
+    parts = dict(lower=bx.epoch_sgd(), inverse=bx.neumann(6))
+    level = program()(lambda k, key, x: at_level(k, key, problem, x, K=4, **parts).grad)
+    whole = sum(p * level(k, key, x) for k, p in enumerate(level_probabilities(4), 1))
+    exact = program()(lambda key, x: bx.dl_sgd(4, **parts).estimate(key, problem, x, ())[0].grad)(key, x)
+    np.testing.assert_allclose(whole, exact, rtol=1e-11, atol=1e-11)
 
 
 def test_the_inverse_s_part_of_an_error_has_what_moving_bounds_add():

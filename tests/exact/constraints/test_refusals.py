@@ -1,5 +1,6 @@
 """Sets, contexts and settings that followers with constraints refuse, in one sentence each."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -24,6 +25,7 @@ import bilevelax as bx
         (lambda: bx.polyhedron(np.ones(3), 1.0), "`A` of polyhedron must be a matrix"),
         (lambda: bx.polyhedron(np.ones((2, 3)), np.ones(3)), "`b` of polyhedron must have one entry for each of the 2"),
         (lambda: bx.polyhedron(np.ones((2, 3)), 1.0, equalities=3), "`equalities` of polyhedron must not exceed"),
+        (lambda: bx.polyhedron(np.ones((2, 3)), 1.0, smoothing=-1.0), "`smoothing` of polyhedron must be"),
         (lambda: bx.product({"a": 1.0}), "`sets` of product must be a tree of sets"),
         (lambda: bx.epoch_sgd(project=lambda y: y), "`project` of epoch_sgd would leave the gradient wrong"),
     ],
@@ -84,6 +86,12 @@ def test_bounds_that_move_need_an_inverse():
     np.testing.assert_allclose(stays.grad, [-1.0])  # y* = 1: d/dx of -(1 - x)^2 / 2
     moves = bx.dl_sgd(3, inverse=bx.dense(1)).estimate(random.key(0), danskin(moving), x, ())[0]
     np.testing.assert_allclose(moves.grad, [-0.5])  # y* = x / 2: d/dx of -x^2 / 8, not -1
+
+
+def test_projected_steps_have_no_smoothing():
+    rows = bx.polyhedron(np.ones((1, 1)), np.ones(1), smoothing=0.1)
+    with pytest.raises(ValueError, match="`smoothing` of polyhedron is for answers that are solved"):
+        jax.eval_shape(lambda x: bx.dl_sgd(2).estimate(random.key(0), segment(rows), x, ())[0].grad, jnp.ones(1))
 
 
 @pytest.mark.parametrize("name", ["maml", "imaml", "envelope", "bsvrb", "single_loop", "amortised"])

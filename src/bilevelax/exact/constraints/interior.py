@@ -30,8 +30,10 @@ class Point(NamedTuple):
     """An answer, its slacks and multipliers, and whether they satisfy the conditions of optimality."""
 
     y: jax.Array
+    image: jax.Array  # A y
     slack: jax.Array
     multiplier: jax.Array
+    push: jax.Array  # A' lambda
     gradient: jax.Array
     iterations: jax.Array
     gradients: jax.Array  # how many were taken
@@ -41,36 +43,54 @@ class Point(NamedTuple):
 
 
 class Residuals(NamedTuple):
-    """Of the conditions grad g + A' lambda = 0, A y + s = b, s lambda = 0."""
+    """Of the conditions grad g + A' lambda = 0, A y + s = b, s lambda = kappa."""
 
     dual: jax.Array
     primal: jax.Array
     product: jax.Array
 
 
-def residuals(rows: Rows, point: Point) -> Residuals:
+def residuals(rows: Rows, point: Point, kappa: float) -> Residuals:
     slack = jnp.where(rows.equal, 0, point.slack)
-    dual = point.gradient + rows.A.T @ point.multiplier
-    return Residuals(dual, rows.A @ point.y + slack - rows.b, slack * point.multiplier)
+    product = jnp.where(rows.equal, 0, slack * point.multiplier - kappa)
+    return Residuals(point.gradient + point.push, point.image + slack - rows.b, product)
 
 
-def measured(rows: Rows, point: Point, tol: float) -> Point:
+def measured(rows: Rows, point: Point, tol: float, kappa: float) -> Point:
     """The point with its ``gap``, and whether it is feasible."""
-    left = residuals(rows, point)
-    off = jnp.where(rows.equal, 0, left.product)
-    worst = jnp.maximum(jnp.max(jnp.abs(left.dual)), jnp.max(jnp.abs(off))) / (1 + jnp.max(jnp.abs(point.gradient)))
-    primal = jnp.max(jnp.abs(left.primal)) / (1 + jnp.max(jnp.abs(point.y)))
+    left = residuals(rows, point, kappa)
+    most = lambda a: jnp.max(jnp.abs(a))
+    worst = jnp.maximum(most(left.dual), most(left.product)) / (1 + most(point.gradient))
+    primal = most(left.primal) / (1 + most(point.y))
     return point._replace(gap=jnp.maximum(worst, primal), feasible=primal <= jnp.sqrt(tol))
 
 
-def begin(rows: Rows, y: jax.Array, gradient: jax.Array, tol: float) -> Point:
+def begin(rows: Rows, y: jax.Array, gradient: jax.Array, tol: float, kappa: float) -> Point:
     """Any y, with slacks and multipliers of the size of what they stand for."""
-    away = jnp.abs(rows.b - rows.A @ y)
+    image = rows.A @ y
+    away = jnp.abs(rows.b - image)
     slack = jnp.maximum(away, jnp.maximum(jnp.mean(away), tol))
     scale = jnp.maximum(jnp.max(jnp.abs(gradient)), tol)
+    multiplier = jnp.where(rows.equal, 0, scale)
     zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    start = Point(y, slack, jnp.where(rows.equal, 0, scale), gradient, zero, zero + 1, scale, no, no)
-    return measured(rows, start, tol)
+    start = Point(y, image, slack, multiplier, rows.A.T @ multiplier, gradient, zero, zero + 1, scale, no, no)
+    return measured(rows, start, tol, kappa)
+
+
+class Normal(NamedTuple):
+    """H + A' diag(weight) A, and its factors: what a step of the method solves with."""
+
+    hessian: jax.Array
+    weight: jax.Array
+    matrix: jax.Array
+    factored: Any
+
+
+def normal_at(rows: Rows, hessian: jax.Array, slack: jax.Array, multiplier: jax.Array) -> Normal:
+    """Rows of equality weigh as much as rounding allows; multipliers do the rest."""
+    weight = jnp.where(rows.equal, stiffness(hessian), multiplier / jnp.where(rows.equal, 1, slack))
+    matrix = hessian + rows.A.T @ (weight[:, None] * rows.A)
+    return Normal(hessian, weight, matrix, factor(matrix))
 
 
 def interior_point(
@@ -79,40 +99,41 @@ def interior_point(
     rows: Rows,
     y: jax.Array,
     tol: float,
+    kappa: float = 0.0,
 ) -> Point:
     """argmin g on the rows, by Mehrotra's predictor and corrector; ``hessian(y)`` is a matrix.
 
     Slacks and multipliers stay positive and y may start anywhere. Rows of equality are kept by multipliers alone,
-    with a small proximal term.
+    with a small proximal term. With kappa, the minimiser of g - kappa sum log(b - A y).
     """
     A, _, equal = rows
-    soft = softness(y.dtype)
     free = (~equal).astype(y.dtype)
     mean = lambda a: jnp.sum(free * a) / jnp.maximum(jnp.sum(free), 1)
 
     def step(point: Point) -> Point:
         s, lam = jnp.where(equal, 1, point.slack), jnp.where(equal, 1, point.multiplier)
-        left = residuals(rows, point)
-        weight = jnp.where(equal, 1 / soft, lam / s)
-        matrix = hessian(point.y) + A.T @ (weight[:, None] * A)
-        factored = factor(matrix)
+        left = residuals(rows, point, kappa)
+        normal = normal_at(rows, hessian(point.y), s, lam)
 
-        def direction(product: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            pushed = jnp.where(equal, left.primal / soft, (lam * left.primal - product) / s)
+        def direction(product: jax.Array, passes: int) -> tuple[jax.Array, ...]:
+            pushed = jnp.where(equal, normal.weight * left.primal, (lam * left.primal - product) / s)
             right = -left.dual - A.T @ pushed
-            dy = apply(factored, right)
-            dy = dy + apply(factored, right - matrix @ dy)  # weights of all sizes: once is not enough
-            ds = jnp.where(equal, 0, -left.primal - A @ dy)
-            return dy, ds, pushed + weight * (A @ dy)
+            dy = apply(normal.factored, right)
+            for _ in range(passes):  # weights of all sizes: once is not enough for the step that is taken
+                dy = dy + apply(normal.factored, right - normal.matrix @ dy)
+            moved = A @ dy
+            return dy, moved, jnp.where(equal, 0, -left.primal - moved), pushed + normal.weight * moved
 
-        _, ds, dlam = direction(left.product)
+        _, _, ds, dlam = direction(left.product, 0)
         length = jnp.minimum(room(s, ds, equal), room(lam, dlam, equal))
         now = mean(s * lam)
         later = mean((s + length * ds) * (lam + length * dlam))
         centre = jnp.clip(later / jnp.where(now > 0, now, 1), 0, 1) ** 3 * now
-        dy, ds, dlam = direction(left.product + jnp.where(equal, 0, ds * dlam) - centre)
+        aim = jnp.where(equal, 0, ds * dlam - jnp.maximum(centre - kappa, 0))
+        dy, moved, ds, dlam = direction(left.product + aim, 1)
         length = jnp.minimum(1, BACK * jnp.minimum(room(s, ds, equal), room(lam, dlam, equal)))
-        new = measured(rows, taken(grad, point, (dy, ds, dlam), length, A), tol)
+        new = taken(grad, point, (dy, moved, ds, dlam, A.T @ dlam), length)
+        new = measured(rows, new, tol, kappa)
         worse = ~(new.gap < GROWS * point.gap) & ((point.gap < NEAR) | ~jnp.isfinite(new.gap))
         kept = jax.tree.map(lambda a, b: jnp.where(worse, a, b), point, new)
         return kept._replace(iterations=new.iterations, gradients=new.gradients, stuck=worse)
@@ -120,31 +141,33 @@ def interior_point(
     def going_on(point: Point) -> jax.Array:
         return (point.gap > tol) & (point.iterations < ITERATIONS) & ~point.stuck
 
-    return lax.while_loop(going_on, step, begin(rows, y, grad(y), tol))
+    return lax.while_loop(going_on, step, begin(rows, y, grad(y), tol, kappa))
 
 
 def taken(
-    grad: Callable[[jax.Array], jax.Array], point: Point, move: tuple[Any, ...], length: jax.Array, A: jax.Array
+    grad: Callable[[jax.Array], jax.Array], point: Point, move: tuple[jax.Array, ...], length: jax.Array
 ) -> Point:
     """The point after a step, halved while it makes grad g + A' lambda much larger: g need not be quadratic."""
-    dy, ds, dlam = move
-    before = jnp.max(jnp.abs(point.gradient + A.T @ point.multiplier))
+    dy, *others, dpush = move
+    before = jnp.max(jnp.abs(point.gradient + point.push))
     limit = jnp.maximum(before, jnp.max(jnp.abs(point.gradient)) / 10)
+    part = lambda n: length * jnp.exp2(-n.astype(length.dtype))
 
-    def at(n: jax.Array) -> tuple[jax.Array, ...]:
-        part = length * jnp.exp2(-n.astype(length.dtype))
-        y, lam = point.y + part * dy, point.multiplier + part * dlam
-        gradient = grad(y)
-        return n + 1, y, point.slack + part * ds, lam, gradient, jnp.max(jnp.abs(gradient + A.T @ lam))
+    def shorter(tried: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        n, _, _ = tried
+        gradient = grad(point.y + part(n) * dy)
+        return n + 1, gradient, jnp.max(jnp.abs(gradient + point.push + part(n) * dpush))
 
-    def too_long(tried: tuple[jax.Array, ...]) -> jax.Array:
-        n, *_, after = tried
+    def too_long(tried: tuple[Any, Any, Any]) -> Any:
+        n, _, after = tried
         return ~(after <= limit) & (n < CUTS)
 
-    n, y, s, lam, gradient, _ = lax.while_loop(too_long, lambda tried: at(tried[0]), at(jnp.zeros((), jnp.int32)))
-    return point._replace(y=y, slack=s, multiplier=lam, gradient=gradient)._replace(
-        iterations=point.iterations + 1, gradients=point.gradients + n
-    )
+    untried = jnp.zeros((), jnp.int32), point.gradient, jnp.full_like(limit, jnp.inf)
+    n, gradient, _ = lax.while_loop(too_long, shorter, untried)
+    old = point.y, point.image, point.slack, point.multiplier, point.push
+    y, image, slack, lam, push = (a + part(n - 1) * da for a, da in zip(old, (dy, *others, dpush), strict=True))
+    counts = {"iterations": point.iterations + 1, "gradients": point.gradients + n}
+    return point._replace(y=y, image=image, slack=slack, multiplier=lam, push=push, gradient=gradient, **counts)
 
 
 def room(value: jax.Array, change: jax.Array, equal: jax.Array) -> jax.Array:
@@ -156,3 +179,9 @@ def room(value: jax.Array, change: jax.Array, equal: jax.Array) -> jax.Array:
 def softness(dtype: Any) -> float:
     """The proximal term of rows that hold with equality: 2e-5 in double, 8e-3 in single precision."""
     return float(jnp.finfo(dtype).eps) ** 0.3
+
+
+def stiffness(hessian: jax.Array) -> jax.Array:
+    """The weight of such rows, in the units of the Hessian."""
+    size = jnp.mean(jnp.diagonal(hessian))
+    return jnp.where(size > 0, size, 1) / softness(hessian.dtype)

@@ -9,58 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bilevelax.base.errors import require_integer
-from bilevelax.core.problem import X, Xi, Y, static
+from bilevelax.base.errors import require_integer, require_positive
+from bilevelax.core.problem import Problem, X, Xi, Y, static
 from bilevelax.exact.constraints.constraint import Constraint, Look, registered
-from bilevelax.exact.constraints.interior import Rows, interior_point, softness
+from bilevelax.exact.constraints.facets import Facet, Stiff, active_rows, facet_of, solve_held, split
+from bilevelax.exact.constraints.interior import Rows, interior_point, normal_at, stiffness
 from bilevelax.exact.constraints.sets import matrix_at
 from bilevelax.exact.constraints.values import Value, takes, value
-from bilevelax.exact.elimination import apply, factor
+from bilevelax.exact.elimination import factor
 
 ROUNDS = 10  # of correcting the active rows
-
-
-class Facet(NamedTuple):
-    """The active rows, the projector onto what they leave free, and (I + J'J / soft)^-1."""
-
-    J: jax.Array  # rows of A; zero where not active
-    active: jax.Array
-    projector: jax.Array
-    across: jax.Array
-    multiplier: jax.Array
-
-
-PASSES = 3  # each leaves about ``soft`` of the error
-
-
-def facet_of(rows: Rows, active: jax.Array, multiplier: jax.Array) -> Facet:
-    """The face of some active rows J, dependent or not.
-
-    (I + J'J / soft)^-1 is the projector onto the null space of J up to ``soft``; each T -> 3 T^2 - 2 T^3 squares that.
-    """
-    J = jnp.where(active[:, None], rows.A, 0)
-    identity = jnp.eye(J.shape[1], dtype=J.dtype)
-    across = apply(factor(identity + J.T @ J / softness(J.dtype)), identity)
-
-    def purify(_: Any, T: jax.Array) -> jax.Array:
-        square = T @ T
-        return 3 * square - 2 * square @ T
-
-    return Facet(J, active, lax.fori_loop(0, PASSES, purify, across), across, multiplier)
-
-
-def coefficients(face: Facet, force: jax.Array) -> jax.Array:
-    """nu with J' nu = force, as nearly as can be; zero for rows that are not active."""
-    J, soft = face.J, softness(force.dtype)
-    better = lambda _, nu: nu + J @ (face.across @ (force - J.T @ nu)) / soft
-    return lax.fori_loop(0, PASSES, better, jnp.zeros(len(J), J.dtype))
-
-
-def step_across(face: Facet, over: jax.Array) -> jax.Array:
-    """The shortest d with J d = -over."""
-    J, soft = face.J, softness(over.dtype)
-    better = lambda _, d: d - face.across @ (J.T @ (over + J @ d)) / soft
-    return lax.fori_loop(0, PASSES, better, jnp.zeros(J.shape[1], J.dtype))
 
 
 class Minimum(NamedTuple):
@@ -68,6 +26,7 @@ class Minimum(NamedTuple):
 
     y: jax.Array
     face: Facet
+    stiff: Stiff  # of the Hessian at y
     gap: jax.Array  # largest residual of the conditions of optimality, relative
     feasible: jax.Array
     solved: jax.Array
@@ -79,8 +38,10 @@ class Guess(NamedTuple):
     """Which rows are active, and what follows from that."""
 
     active: jax.Array
+    held: jax.Array  # those that y was found with
     y: jax.Array
-    face: Facet
+    nu: jax.Array  # their multipliers
+    stiff: Stiff
     gap: jax.Array
     wrong: jax.Array
     rounds: jax.Array
@@ -99,39 +60,51 @@ def minimise(grad: Any, hessian: Any, rows: Rows, y: jax.Array) -> Minimum:
     small = 1e3 * eps * jnp.maximum(1, jnp.max(jnp.abs(point.y)))
 
     def settle(guess: Guess) -> Guess:
-        face = facet_of(rows, guess.active, point.multiplier)
-        move = lambda _, y: y + on_face(face, grad(y), hessian(y), rows, y)
-        y = lax.fori_loop(0, 2, move, guess.y)
-        slope = grad(y)
-        nu = coefficients(face, -slope)
+        J, W = active_rows(rows, guess.active), hessian(guess.y)
+        weight = stiffness(W)
+        stiff = Stiff(factor(W + weight * (J.T @ J)), weight)
+        over = jnp.where(guess.active, rows.A @ guess.y - rows.b, 0)
+        step = solve_held(J, stiff, lambda d: W @ d, -grad(guess.y), over)
+        y, nu = guess.y + step.d, step.nu
         over = rows.A @ y - rows.b
         active = rows.equal | jnp.where(guess.active, nu > -small * size, over > small)
-        push = jnp.max(jnp.abs(slope + rows.A.T @ nu)) / size
+        push = jnp.max(jnp.abs(grad(y) + J.T @ nu)) / size
         broken = jnp.max(jnp.where(rows.equal, jnp.abs(over), over), initial=0)
         negative = jnp.max(jnp.where(rows.equal, 0, -nu), initial=0) / size
         gap = jnp.maximum(jnp.maximum(push, broken), negative)
-        face = face._replace(multiplier=nu)
-        return Guess(active, y, face, gap, jnp.any(active != guess.active), guess.rounds + 1)
+        curved = (gap > small) & (gap < guess.gap / 2)  # g is not quadratic: another step
+        wrong = jnp.any(active != guess.active) | curved
+        return Guess(active, guess.active, y, nu, stiff, gap, wrong, guess.rounds + 1)
 
     held = rows.equal | (point.multiplier * (1 + jnp.max(jnp.abs(point.y))) > point.slack * size)
-    shapes = jax.eval_shape(lambda: facet_of(rows, held, point.multiplier))
+    shapes = jax.eval_shape(lambda: Stiff(factor(hessian(y)), y[0]))
     nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-    first = Guess(held, point.y, nothing, point.gap, jnp.ones((), bool), jnp.zeros((), jnp.int32))
+    far = jnp.full((), jnp.inf, y.dtype)
+    first = Guess(held, held, point.y, point.multiplier, nothing, far, jnp.ones((), bool), jnp.zeros((), jnp.int32))
     last = lax.while_loop(lambda g: g.wrong & (g.rounds < ROUNDS), settle, first)
     better = jnp.isfinite(last.gap) & (last.gap <= jnp.maximum(point.gap, small))
     best = jnp.where(better, last.y, point.y)
     gap = jnp.where(better, last.gap, point.gap)
-    counts = point.iterations, point.gradients + 3 * last.rounds
+    counts = point.iterations + last.rounds, point.gradients + 2 * last.rounds
     feasible = point.feasible | (gap <= 10 * tol)
-    return Minimum(best, last.face, gap, feasible, gap <= 10 * tol, *counts)
+    face = facet_of(rows, last.held, last.nu)
+    return Minimum(best, face, last.stiff, gap, feasible, gap <= 10 * tol, *counts)
 
 
-def on_face(face: Facet, slope: jax.Array, hessian: jax.Array, rows: Rows, y: jax.Array) -> jax.Array:
-    """Newton's step to the minimiser on the affine hull of a face."""
-    T = face.projector
-    across = step_across(face, jnp.where(face.active, rows.A @ y - rows.b, 0))
-    system = T @ hessian @ T + jnp.eye(len(y), dtype=y.dtype) - T
-    return across + T @ apply(factor(system), -T @ (slope + hessian @ across))
+def smoothed(grad: Any, hessian: Any, rows: Rows, y: jax.Array, kappa: float) -> Minimum:
+    """argmin g - kappa sum log(b - A y): s lambda = kappa for every inequality, so that every answer has a derivative.
+
+    Its Hessian is that of g and A' diag(lambda / s) A.
+    """
+    tol = float(jnp.finfo(y.dtype).eps) ** 0.75
+    point = interior_point(grad, hessian, rows, y, tol, kappa)
+    normal = normal_at(rows, hessian(point.y), point.slack, point.multiplier)
+    pull = jnp.where(rows.equal, 0, normal.weight)
+    stiff = Stiff(normal.factored, stiffness(normal.hessian), jnp.sqrt(pull)[:, None] * rows.A)
+    active = rows.equal | (point.multiplier > point.slack)
+    face = facet_of(rows, rows.equal, point.multiplier)._replace(active=active, pull=pull)
+    solved = point.gap <= 1e3 * tol
+    return Minimum(point.y, face, stiff, point.gap, point.feasible, solved, point.iterations, point.gradients)
 
 
 @registered
@@ -141,6 +114,7 @@ class Polyhedron(Constraint):
     A: Value
     b: Value
     equalities: int = static()
+    smoothing: float = static()
 
     def at(self, x: X, xi: Xi, like: Y) -> Rows:
         A, b = matrix_at("polyhedron", self.A.at(x, xi), self.b.at(x, xi), like)
@@ -154,17 +128,23 @@ class Polyhedron(Constraint):
         return jnp.where(found.feasible, found.y, jnp.nan), found.face
 
     def along(self, face: Facet, r: jax.Array) -> jax.Array:
-        return face.projector @ r
+        return split(face, r).d
 
     def displaced(self, face: Facet, at: Rows, y: jax.Array, r: jax.Array, rest: jax.Array, t: Any) -> jax.Array:
+        A = lax.stop_gradient(at.A)
+        nu = jnp.zeros(len(A), A.dtype) if face.pull is None else face.pull * (A @ r)
+        nu = nu + split(face, rest - A.T @ nu).nu
         turned = face.multiplier @ (at.A @ r) / t  # zero itself, but not its derivative where A moves
-        return -turned - coefficients(face, rest) @ (at.A @ y - at.b)
+        return -turned - nu @ (at.A @ y - at.b)
 
     def look(self, face: Facet, at: Rows, y: jax.Array, force: jax.Array) -> Look:
         active = jnp.sum(face.active)
+        if face.pull is not None:  # nothing can be at a kink
+            nothing = jnp.asarray(jnp.inf, y.dtype)
+            return Look(active, nothing, nothing, jnp.ones((), y.dtype))
         room = at.b - at.A @ y
-        least = jnp.min(jnp.where(face.active & ~at.equal, coefficients(face, force), jnp.inf))
-        rank = len(y) - jnp.trace(face.projector)
+        least = jnp.min(jnp.where(face.active & ~at.equal, split(face, force).nu, jnp.inf))
+        rank = len(y) - jnp.trace(jax.vmap(lambda r: self.along(face, r))(jnp.eye(len(y), dtype=y.dtype)))
         return Look(
             active,
             least,
@@ -172,19 +152,36 @@ class Polyhedron(Constraint):
             jnp.where(active > 0, rank / jnp.maximum(active, 1).astype(y.dtype), 1),
         )
 
+    def restricted(self, problem: Problem, face: Facet, y: Y) -> Problem:
+        if self.smoothing:
+            raise ValueError(
+                "`smoothing` of polyhedron is for answers that are solved: by saa, antithetic_mlmc, respond, evaluate, "
+                f"solve. Steps that are projected have none. Got {self.smoothing:g}; leave it out here."
+            )
+        return super().restricted(problem, face, y)
+
     def minimise(self, grad: Any, hessian: Any, at: Rows, y: jax.Array) -> Minimum:
         """argmin g on the set directly, without nearest points."""
+        if self.smoothing:
+            return smoothed(grad, hessian, at, y, self.smoothing)
         return minimise(grad, hessian, at, y)
 
 
-def polyhedron(A: Any, b: Any, equalities: int = 0) -> Polyhedron:
+def polyhedron(A: Any, b: Any, equalities: int = 0, smoothing: float = 0.0) -> Polyhedron:
     """A y <= b, row by row; the first ``equalities`` rows hold with equality.
 
     A is a matrix or a function of xi or of (x, xi), such as prices in a budget; b a vector or a function of (x, xi).
+
+    Args:
+        equalities: how many of the first rows hold with equality.
+        smoothing: kappa > 0 adds -kappa log of every slack to g, so that y* has a derivative also where a
+            multiplier and its slack are both zero; answers are then off by up to sqrt(kappa).
     """
     of = ("xi",) if not callable(A) or takes(A, 1) else ("x", "xi")
     matrix, right = value("A", "polyhedron", A, of), value("b", "polyhedron", b)
     require_integer("equalities", "polyhedron", equalities, 0)
+    if smoothing != 0:
+        require_positive("smoothing", "polyhedron", smoothing)
     if matrix.function is None:
         if np.ndim(matrix.array) != 2 or 0 in np.shape(matrix.array):
             raise ValueError(f"`A` of polyhedron must be a matrix with rows and columns. Got shape {np.shape(A)}.")
@@ -197,4 +194,4 @@ def polyhedron(A: Any, b: Any, equalities: int = 0) -> Polyhedron:
                 f"`b` of polyhedron must have one entry for each of the {len(matrix.array)} rows of A. "
                 f"Got shape {np.shape(right.array)}."
             )
-    return Polyhedron(matrix, right, equalities)
+    return Polyhedron(matrix, right, equalities, float(smoothing))

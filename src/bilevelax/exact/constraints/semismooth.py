@@ -48,10 +48,11 @@ class Inside(NamedTuple):
 
 
 class Where(NamedTuple):
-    """The face of an answer, and the t with which it was found."""
+    """The face of an answer, and the t with which it was found; on a polyhedron, the Hessian's factors on it."""
 
     face: Face
     t: jax.Array
+    stiff: Any = None
 
 
 def inside_of(problem: Problem, x: X, xi: Xi) -> Inside | None:

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from bilevelax.core.estimate import Count
 from bilevelax.core.problem import Y
+from bilevelax.exact.constraints.facets import solve_held
 from bilevelax.exact.constraints.polyhedron import Polyhedron
 from bilevelax.exact.constraints.semismooth import Inside, Where, semismooth_newton
 from bilevelax.exact.linear import Product
@@ -43,4 +45,17 @@ def on_polyhedron(
     one = jnp.ones((), flat.dtype)
     counts = found.iterations, found.gradients, products
     solved = found.solved & found.feasible
-    return Solution(answer, found.gap, found.gap, solved, *counts, where=Where(found.face, one))
+    return Solution(answer, found.gap, found.gap, solved, *counts, where=Where(found.face, one, found.stiff))
+
+
+def adjoint_on_rows(where: Where, hessian: Product, grad_y: Y) -> tuple[Y, Count]:
+    """(r, products): W r + J' nu = grad_y and J r = 0 on a polyhedron, with the factors that its answer left."""
+    right, unravel = ravel_pytree(grad_y)
+    B = where.stiff.barrier
+
+    def W(d: jax.Array) -> jax.Array:
+        curved = ravel_pytree(hessian(unravel(d)))[0]
+        return curved if B is None else curved + B.T @ (B @ d)
+
+    found = solve_held(where.face.J, where.stiff, W, right)
+    return unravel(found.d), found.passes

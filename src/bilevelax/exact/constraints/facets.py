@@ -13,6 +13,7 @@ from bilevelax.exact.constraints.interior import Rows, softness
 from bilevelax.exact.elimination import apply, factor
 
 PASSES = 12  # at most; each leaves about ``soft`` of the error
+SPLITS = 6  # passes where their number must be known, because g is differentiated along a face
 
 
 class Facet(NamedTuple):
@@ -61,11 +62,17 @@ class _Pass(NamedTuple):
 
 
 def solve_held(
-    J: jax.Array, stiff: Stiff, W: Callable[[jax.Array], jax.Array], right: jax.Array, over: Any = 0.0
+    J: jax.Array,
+    stiff: Stiff,
+    W: Callable[[jax.Array], jax.Array],
+    right: jax.Array,
+    over: Any = 0.0,
+    passes: int | None = None,
 ) -> Held:
     """Multipliers in passes: (W + weight J'J) d' = what is left + weight J' (what J d misses), nu' likewise.
 
-    Rows of J may be zero or follow from others: nu is then one of many, d the only one.
+    Rows of J may be zero or follow from others: nu is then one of many, d the only one. Stops by itself, or after
+    as many ``passes``, through which JAX can differentiate backwards.
     """
 
     def once(state: _Pass) -> _Pass:
@@ -82,11 +89,14 @@ def solve_held(
     zero = jnp.zeros(J.shape[1], J.dtype)
     none, far = jnp.zeros(len(J), J.dtype), jnp.full((), jnp.inf, J.dtype)
     start = _Pass(zero, none, none, far, jnp.ones((), bool), jnp.zeros((), jnp.int32))
-    end = lax.while_loop(lambda s: s.better & (s.n < PASSES), once, start)
+    if passes is None:
+        end = lax.while_loop(lambda s: s.better & (s.n < PASSES), once, start)
+    else:
+        end = lax.fori_loop(0, passes, lambda _, s: once(s), start)
     return Held(end.d, end.nu, end.n)
 
 
 def split(face: Facet, r: jax.Array) -> Held:
     """r = d + J' nu with J d = 0."""
     weight = jnp.asarray(1 / softness(r.dtype), r.dtype)
-    return solve_held(face.J, Stiff(face.across, weight), lambda d: d, r)
+    return solve_held(face.J, Stiff(face.across, weight), lambda d: d, r, passes=SPLITS)

@@ -43,7 +43,7 @@ problem = bx.Problem(
     mu_g=1.0,
     L_g1=1.0,
 )
-found = bx.solve(problem, jnp.zeros(5), key=random.key(0), tol=0.05, budget_seconds=20, progress=False)
+found = bx.solve(problem, jnp.zeros(5), key=random.key(0), tol=0.05, progress=False)
 print(found.why)
 print(bx.evaluate(problem, found.x, key=random.key(1), samples=32))
 

@@ -30,6 +30,7 @@ LAWS: dict[str, tuple[Any, float]] = {
     "one in 100": (lambda key: jnp.where(random.uniform(key) < 0.01, 99.0, -1.0), 99.0),
     "one in 1,000": (lambda key: jnp.where(random.uniform(key) < 1e-3, 999.0, -1.0), 999.0),
 }
+FIRST = 1_000  # key: those below chose how many effective contexts an interval needs
 NOISE = 0.5  # standard deviation of eta
 LOSSES = {"stationary": (0, 0.0), "square": (0, 1.0), "cubic": (1, 0.5)}  # which f, and x
 
@@ -55,7 +56,7 @@ def covered(made: bx.Problem, law: str, loss: str, repeats: int, n: int) -> dict
     which, x = LOSSES[loss]
     true = (x if which == 0 else x**2 + LAWS[law][1]) ** 2
     made = made.replace(data=(jnp.asarray(list(LAWS).index(law), jnp.int32), jnp.asarray(which, jnp.int32)))
-    found = [bx.certify(made, jnp.full(1, x), key=random.key(i), n=n) for i in range(repeats)]
+    found = [bx.certify(made, jnp.full(1, x), key=random.key(FIRST + i), n=n) for i in range(repeats)]
     given = [each for each in found if not each.told]
     holds = sum(bool(each.low <= true <= each.high) for each in given)
     effective = float(np.median([each.effective for each in found]))

@@ -1,6 +1,7 @@
 """What is fuzzed: folders and files, how each is damaged, how it is read, and which answer would be wrong."""
 
 import contextlib
+import gzip
 import json
 import os
 import shutil
@@ -237,10 +238,15 @@ class Csv(Subject):
 
     def __init__(self, place):
         self.place, self.data = place, (OLDER / "demand.csv").read_bytes()
+        read_table(OLDER / "demand.csv").to_excel(place / "t.xlsx", index=False)
+        self.kinds = [self.data, gzip.compress(self.data), (place / "t.xlsx").read_bytes()]
 
     def one(self, rng):
         path = self.place / m.some(rng, ["t.csv", "t.zip", "t.gz"])
-        path.write_bytes(m.mutate_csv(rng, self.data) if rng.integers(4) else m.mutate_bytes(rng, self.data))
+        if rng.integers(4):
+            path.write_bytes(m.mutate_csv(rng, self.data))
+        else:  # spreadsheets and compressed files too
+            path.write_bytes(m.mutate_bytes(rng, m.some(rng, self.kinds)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if rng.integers(4) == 0:

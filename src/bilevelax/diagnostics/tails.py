@@ -14,7 +14,7 @@ from bilevelax.core import trees
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.contexts import takes_every
 
-LEAST = 16  # effective contexts: between 8 and 12, 38 of 43 intervals held the truth (`benchmarks/certificates.py`)
+LEAST = 16  # effective contexts; two cases with 7 to 11 held 38 of 43 times (`benchmarks/certificates.py`)
 TOP = 20  # largest of all, at least, that the tail's index is read from
 SCOUTS = 8  # contexts looked at quickly, for each one whose gradient is estimated
 QUICK = 4096  # numbers in x and y, up to which a quick look is quick

@@ -43,7 +43,7 @@ def tasks() -> dict[str, Callable[[], Any]]:
         "tune": lambda: bx.tune(problem, x, key=key),
         "minimize": lambda: bx.minimize(problem, bx.minibatch(bx.saa(32), 32), adam, x, key=key, T=100),
         "minimize, auto": lambda: bx.minimize(problem, "auto", adam, x, key=key, T=100),
-        "newsvendor fit": lambda: RobustNewsvendor(holding=1.0, backlog=9.0).fit(rows, demand),
+        "newsvendor fit": lambda: RobustNewsvendor(holding_cost=1.0, backlog_cost=9.0).fit(rows, demand),
     }
 
 

@@ -15,16 +15,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 NAMES = ("latency", "ridge", "engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets", "solve")
 NAMES += ("defaults", "joint", "pairs", "clients", "devices", "compiles", "constraints", "false_alarms", "certificates")
 NAMES += ("pricing", "scheduling")
+FIELDS = Path(__file__).parent / "applications"  # one file each: ours beside a published number
+sys.path.insert(0, str(FIELDS))
+PUBLISHED = tuple(sorted(path.stem for path in FIELDS.glob("[a-z]*.py")))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=NAMES, help=f"which of {', '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", default=NAMES, help=f"which of {', '.join(NAMES + PUBLISHED)}")
     parser.add_argument("--quick", action="store_true", help="few repeats, to see that it works")
-    parser.add_argument("--page", action="store_true", help="only write docs/benchmarks.md from the last records")
+    parser.add_argument("--page", action="store_true", help="only write the pages' tables from the last records")
     arguments = parser.parse_args()
     if arguments.page:
         importlib.import_module("page").write(NAMES)
+        importlib.import_module("published").write()
         return
     for name in arguments.names:
         importlib.import_module(name).run(quick=arguments.quick)

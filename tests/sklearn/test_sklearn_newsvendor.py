@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bilevelax as bx
 from bilevelax.applications.newsvendor import orders as _orders
-from bilevelax.applications.newsvendor import policies
+from bilevelax.applications.newsvendor import policies, stored_rules
 from bilevelax.applications.newsvendor import rows as _problem
 from bilevelax.applications.newsvendor.prepare import Scaling
 from bilevelax.run import steps
@@ -27,6 +27,7 @@ from bilevelax.sklearn import (
     WeightedSampleAverage,
     _search,
     _training,
+    newsvendor,
 )
 from bilevelax.sklearn._curvature import warn_of_curvature
 from bilevelax.sklearn._search import PATH
@@ -162,10 +163,12 @@ def test_blocks_of_rows_give_the_same_orders(fitted, data, monkeypatch):
     z = fitted.prepared_.contexts.clipped(rows)
     rules = [jax.tree.map(lambda a, i=i: a[i], fitted.policy_) for i in range(2)]
     expected = fitted.prepared_.demands.back(np.mean([[rule(c) for c in z] for rule in rules], axis=0))[:, 0]
-    for block in (2**13, 32):
-        monkeypatch.setattr(_orders, "ORDERED_AT_ONCE", block)
-        for n in (101, 96, 33, 1):
-            np.testing.assert_allclose(fitted.predict(rows[:n]), np.maximum(expected[:n], 0), rtol=1e-12)
+    for module, most in ((stored_rules, 2**15), (_orders, 0)):  # in NumPy, then by JAX
+        monkeypatch.setattr(newsvendor, "WITHOUT_JAX", most)
+        for block in (2**13, 32):
+            monkeypatch.setattr(module, "ORDERED_AT_ONCE", block)
+            for n in (101, 96, 33, 1):
+                np.testing.assert_allclose(fitted.predict(rows[:n]), np.maximum(expected[:n], 0), rtol=1e-12)
     np.testing.assert_allclose(fitted.predict(np.asfortranarray(rows)), np.maximum(expected, 0), rtol=1e-12)
 
 

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
-
 if TYPE_CHECKING:
     from bilevelax.core.problem import Problem
     from bilevelax.run.records.result import Result
@@ -74,6 +71,9 @@ def require_signature(name: str, owner: str, function: Callable[..., Any], wante
 
 def require_key(owner: str, key: Any) -> None:
     """A typed key, or the raw uint32 pair of older code; never a plain integer."""
+    import jax  # here: orders from a stored model do not wait for it
+    import jax.numpy as jnp
+
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0
     raw = isinstance(key, jax.Array) and key.dtype == jnp.uint32 and key.ndim == 1
     if not (typed or raw):

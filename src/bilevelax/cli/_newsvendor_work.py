@@ -111,7 +111,6 @@ def load(folder: Path) -> tuple[Any, Any]:
     from bilevelax.sklearn.persist import load_newsvendor
     from bilevelax.tables.schema import Schema
 
-    keep_programs()
     model, record = load_newsvendor(folder)
     if "schema" not in record:
         raise ValueError(

@@ -1,6 +1,9 @@
 """Robust decisions with side information as scikit-learn estimators."""
 
+from typing import TYPE_CHECKING
+
 from bilevelax.base.errors import require_package
+from bilevelax.base.lazy import at_first_use
 
 require_package("sklearn", "bilevelax.sklearn", "sklearn")
 
@@ -15,10 +18,12 @@ from bilevelax.sklearn.baselines import (  # noqa: E402
 )
 from bilevelax.sklearn.compare import Comparison, compare, paired_interval  # noqa: E402
 from bilevelax.sklearn.conditional import Forest, Kernel, Neighbours  # noqa: E402
-from bilevelax.sklearn.joint import Calibration, calibration, forest_leaves, with_conditional  # noqa: E402
-from bilevelax.sklearn.meta import Adapted, MetaClassifier, PersonalizedModel  # noqa: E402
 from bilevelax.sklearn.newsvendor import RobustNewsvendor  # noqa: E402
-from bilevelax.sklearn.shift import evaluate_shift, penalty_curve, plot_penalty_curve, shifted  # noqa: E402
+
+if TYPE_CHECKING:
+    from bilevelax.sklearn.joint import Calibration, calibration, forest_leaves, with_conditional
+    from bilevelax.sklearn.meta import Adapted, MetaClassifier, PersonalizedModel
+    from bilevelax.sklearn.shift import evaluate_shift, penalty_curve, plot_penalty_curve, shifted
 
 __all__ = [
     "Adapted",
@@ -47,3 +52,12 @@ __all__ = [
     "wdro",
     "with_conditional",
 ]
+
+__getattr__ = at_first_use(  # what needs JAX or draws: orders from a stored model wait for neither
+    __name__,
+    {
+        **dict.fromkeys(("Calibration", "calibration", "forest_leaves", "with_conditional"), "joint"),
+        **dict.fromkeys(("Adapted", "MetaClassifier", "PersonalizedModel"), "meta"),
+        **dict.fromkeys(("evaluate_shift", "penalty_curve", "plot_penalty_curve", "shifted"), "shift"),
+    },
+)

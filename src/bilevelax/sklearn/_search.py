@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import random
 
+from bilevelax.applications.newsvendor.padding import bucket
 from bilevelax.applications.newsvendor.prepare import WeightedDemands
-from bilevelax.applications.newsvendor.rows import Rows, bucket, with_penalty
+from bilevelax.applications.newsvendor.rows import Rows, with_penalty
 from bilevelax.applications.newsvendor.weights import Conditional
 from bilevelax.base.errors import require_integer
 from bilevelax.core.problem import X

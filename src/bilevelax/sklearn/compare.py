@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 from sklearn.base import clone
 
 from bilevelax.base.errors import require_choice, require_package
@@ -51,6 +50,8 @@ def paired_interval(
     difference = np.asarray(costs) - np.asarray(reference)
     if np.ptp(difference) == 0:
         return float(difference[0]), float(difference[0])
+    from scipy import stats  # here: it takes longer than orders do
+
     done = stats.bootstrap(
         (difference,),
         np.mean,

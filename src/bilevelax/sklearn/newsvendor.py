@@ -1,31 +1,31 @@
-"""`RobustNewsvendor`: orders from side information, robust to contexts that move (eq. 10-11)."""
+"""`RobustNewsvendor`: orders from side information, robust to contexts that move (eq. 10-11).
+
+What needs JAX is imported where it is used: a model that was read from a folder gives orders without it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from bilevelax.applications.newsvendor.orders import orders as orders_of
-from bilevelax.applications.newsvendor.policies import make_policy, members_of, shape_of_members
+from bilevelax.applications.newsvendor.padding import LEAST_ROWS
 from bilevelax.applications.newsvendor.prepare import Prepared, WeightedDemands, problem_rows
-from bilevelax.applications.newsvendor.rows import LEAST_ROWS, Rows, losses_of, with_penalty
+from bilevelax.applications.newsvendor.stored_rules import STORED_RULES, stored_orders
 from bilevelax.base.errors import require_integer, require_positive
-from bilevelax.core.problem import Problem, X
-from bilevelax.sklearn._curvature import least_penalty
 from bilevelax.sklearn._scored import ScoredByCost, costs_of
-from bilevelax.sklearn._search import learn, splits_of
-from bilevelax.sklearn._training import OWNER, Training, answers, make_estimator, make_optimizer
 from bilevelax.sklearn.conditional import make_conditional
-from bilevelax.tables.columns import dtypes_of, move_scales, names_of
+from bilevelax.tables.columns import OWNER, dtypes_of, move_scales, names_of
+
+if TYPE_CHECKING:
+    from bilevelax.core.problem import Problem, X
+    from bilevelax.sklearn._training import Training
 
 MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
+WITHOUT_JAX = 2**15  # rows; a rule orders for ten times as many in a second by JAX as by NumPy
 ANSWER_STEPS = 50  # of the adversary in `worst_case_contexts`
 
 
@@ -136,6 +136,10 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
             sample_weight: how often each row counts.
             holding_cost, backlog_cost: per row (and output), instead of those of the constructor.
         """
+        import jax
+
+        from bilevelax.sklearn._search import learn, splits_of
+
         self._check_settings()
         names, dtypes = names_of(X), dtypes_of(X)
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2)
@@ -173,11 +177,16 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
     def _rules(self, members: int | None = None) -> tuple[X, Any]:
         """(x1, what the rules share), for the columns and outputs that were seen; one member shows the structure."""
+        from bilevelax.applications.newsvendor.policies import make_policy, members_of
+
         factory = make_policy(self.policy, OWNER)
         return members_of(factory, self.n_features_in_, self.n_outputs_, members or self.members, self.seed_)
 
     def _training(self) -> Training:
         """What the settings come to."""
+        from bilevelax.applications.newsvendor.rows import losses_of
+        from bilevelax.sklearn._training import Training, make_estimator, make_optimizer
+
         x1, static = self._rules()
         return Training(
             x1=x1,
@@ -198,6 +207,8 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
     @property
     def problem_(self) -> Problem:
         """What was minimised last: all training rows under ``penalty_``."""
+        from bilevelax.applications.newsvendor.rows import Rows
+
         return self._training().problem(Rows(**self._rows))
 
     @property
@@ -211,25 +222,33 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
     @property
     def policy_(self) -> Any:
+        import equinox as eqx
+
         check_is_fitted(self, "loss_curve_")
         return eqx.combine(*self._rule())
 
     @property
     def least_penalty_(self) -> float:
         """See the class; a lower bound of it, from the curvature around 64 training rows."""
+        from bilevelax.sklearn._curvature import least_penalty
+
         check_is_fitted(self, "loss_curve_")
         how = self._training()
         return least_penalty(how.losses, self._rows, how.scales, self.penalty_, self._rule()[0], how.key)
 
     def _rule(self) -> tuple[X, Any]:
         """(x, what the rules share) as fitted; the first rules of `_rules` are drawn for a policy of the user only."""
+        import jax
+
+        from bilevelax.applications.newsvendor.policies import make_policy, shape_of_members
+
         if isinstance(self.policy, str):
             factory = make_policy(self.policy, OWNER)
             structure, static = shape_of_members(factory, self.n_features_in_, self.n_outputs_)
         else:
             x1, static = self._rules(1)
             structure = jax.tree.structure(x1)
-        return jax.tree.unflatten(structure, [jnp.asarray(a) for a in self._arrays]), static
+        return jax.tree.unflatten(structure, [jax.numpy.asarray(a) for a in self._arrays]), static
 
     def _contexts(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "loss_curve_")
@@ -238,8 +257,7 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Orders (rows,) or (rows, outputs); never negative where demand never was."""
         X = self._contexts(X)
-        scales, (x, static) = self.prepared_, self._rule()
-        orders = scales.demands.back(orders_of(static, x, scales.contexts, X))
+        orders = self.prepared_.demands.back(self._standardised_orders(X))
         if not np.isfinite(orders).all():
             row = int(np.argmin(np.isfinite(orders).all(axis=1)))
             raise ValueError(
@@ -248,6 +266,15 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
             )
         orders = np.maximum(orders, 0.0) if self.nonnegative_ else orders
         return orders[:, 0] if self._flat else orders
+
+    def _standardised_orders(self, X: np.ndarray) -> np.ndarray:
+        """A named rule in NumPy, which needs no program; a user's own, and more rows than a program costs, by JAX."""
+        if isinstance(self.policy, str) and self.policy in STORED_RULES and len(X) <= WITHOUT_JAX:
+            return stored_orders(STORED_RULES[self.policy], self._arrays, self.prepared_.contexts, X)
+        from bilevelax.applications.newsvendor.orders import orders
+
+        x, static = self._rule()
+        return orders(static, x, self.prepared_.contexts, X)
 
     def _with_conditional(self) -> Prepared:
         """`prepared_` with the distribution of demand given contexts, which model folders do not hold."""
@@ -271,6 +298,9 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         The mean over members. Columns that may not move are as in X. A model that was read from a folder fits the
         distribution of demand again, on the training rows that the folder keeps.
         """
+        from bilevelax.applications.newsvendor.rows import with_penalty
+        from bilevelax.sklearn._training import answers
+
         X = self._contexts(X)
         how, shape = self._training(), (len(X), self.n_outputs_)
         holding, backlog = costs_of(self, shape)

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
-from jax import random
 
-from bilevelax.applications.newsvendor.policies import make_policy
 from bilevelax.applications.newsvendor.prepare import Prepared, Scaling
+from bilevelax.applications.newsvendor.stored_rules import STORED_RULES
 from bilevelax.base.declared import either, integer, list_of, number, one_of, record, text
 from bilevelax.base.npz import Header, read_arrays
 from bilevelax.sklearn.model_folder import read_folder, require, write_folder
@@ -29,7 +26,7 @@ COST = number(0)
 SETTINGS = {
     **{name: COST for name in ("holding_cost", "backlog_cost", "smoothing", "learning_rate", "weight_decay")},
     "penalty": either(number(1e-300), one_of("inf", "cv")),
-    "policy": one_of("linear", "mlp"),
+    "policy": one_of(*STORED_RULES),
     "members": integer(1, 10**6),
     **{name: COUNT for name in ("n_atoms", "max_iter", "batch_size", "ascent_steps", "patience")},
     "early_stopping": YES_NO,
@@ -124,11 +121,9 @@ def kept_rows(folder: Path, model: RobustNewsvendor) -> tuple[np.ndarray, np.nda
 
 
 def _policy_shapes(settings: dict[str, Any], fitted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Of the members' stacked arrays; nothing is computed for them."""
-    factory = make_policy(settings["policy"], KIND)
-    columns, outputs = fitted["n_features_in_"], fitted["n_outputs_"]
-    one = jax.eval_shape(lambda: eqx.filter(factory(columns, outputs, random.key(0)), eqx.is_inexact_array))
-    return {f"policy_{i}": (settings["members"], *a.shape) for i, a in enumerate(jax.tree.leaves(one))}
+    """Of the members' stacked arrays."""
+    one = STORED_RULES[settings["policy"]].shapes(fitted["n_features_in_"], fitted["n_outputs_"])
+    return {f"policy_{i}": (settings["members"], *shape) for i, shape in enumerate(one)}
 
 
 def _require_parts_that_fit(path: Path, document: dict[str, Any], arrays: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
-from jax.scipy.stats import norm
 
 from bilevelax.base.errors import require_positive
+
+if TYPE_CHECKING:
+    import jax  # where it is used: costs of orders do not wait for it
 
 SMOOTHING = 5.0  # the paper's beta
 
@@ -24,17 +25,23 @@ def smooth_loss(w: Any, eta: Any, h: Any, b: Any, beta: float) -> jax.Array:
 
     Written with one softplus: softplus(z) = z + softplus(-z).
     """
+    import jax
+
     over = w - eta
     return h * over + (h + b) * jax.nn.softplus(-beta * over) / beta
 
 
 def oracle_cost(h: float, b: float, sigma: float = 1.0) -> float:
     """Cost of the best order for normal demand with known mean: (h + b) sigma phi(Phi^-1(b / (h + b)))."""
+    from jax.scipy.stats import norm
+
     return float((h + b) * sigma * norm.pdf(norm.ppf(b / (h + b))))
 
 
 def expected_loss(w: Any, mean: Any, h: float, b: float) -> jax.Array:
     """E l(w, eta) for eta ~ N(mean, 1): (h + b) (z Phi(z) + phi(z)) - b z with z = w - mean."""
+    from jax.scipy.stats import norm
+
     z = w - mean
     return (h + b) * (z * norm.cdf(z) + norm.pdf(z)) - b * z
 

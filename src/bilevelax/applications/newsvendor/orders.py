@@ -11,9 +11,9 @@ import numpy as np
 from jax import lax
 
 from bilevelax.applications.newsvendor.loss import newsvendor_cost
+from bilevelax.applications.newsvendor.padding import bucket, padded
 from bilevelax.applications.newsvendor.policies import cached_by_structure
 from bilevelax.applications.newsvendor.prepare import Prepared, Scaling, WeightedDemands
-from bilevelax.applications.newsvendor.rows import bucket, padded
 from bilevelax.base.compiling import program
 from bilevelax.core.problem import PyTree, X
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import random
 
 from bilevelax.applications.newsvendor.loss import SMOOTHING
+from bilevelax.applications.newsvendor.stored_rules import WIDTH
 from bilevelax.base.errors import require_choice, require_integer
 from bilevelax.core.problem import Key, PyTree
 
@@ -24,7 +25,7 @@ def linear(columns: int, outputs: int, key: Key) -> Any:
     return jax.tree.map(jnp.zeros_like, eqx.nn.Linear(columns, outputs, key=key))
 
 
-def mlp(columns: int, outputs: int, key: Key, width: int = 32) -> Any:
+def mlp(columns: int, outputs: int, key: Key, width: int = WIDTH) -> Any:
     """Two hidden layers of smooth units beside an affine path."""
     key_a, key_b, key_c, key_d = random.split(key, 4)
     return Residual(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from bilevelax.applications.newsvendor.rows import Rows, bucket, padded
+from bilevelax.applications.newsvendor.padding import bucket, padded
 from bilevelax.applications.newsvendor.weights import Conditional
+
+if TYPE_CHECKING:
+    from bilevelax.applications.newsvendor.rows import Rows
 
 SCALED = 2**14  # rows
 
@@ -99,6 +101,10 @@ def problem_rows(
         own: the rows' numbers among those that the conditional was fitted on; None for others.
         least: rows to pad to.
     """
+    import jax.numpy as jnp  # here: orders from a stored model do not wait for it
+
+    from bilevelax.applications.newsvendor.rows import Rows
+
     atoms = prepared.demands.forth(atoms_of(prepared.conditional, sample.X, k, seed, own))
     atoms = np.moveaxis(atoms, 1, 2)[:, None] if together else atoms[..., None]
     per_unit = prepared.demands.scale / prepared.unit

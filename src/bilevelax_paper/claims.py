@@ -14,7 +14,7 @@ from bilevelax.base.statistics import Interval
 from bilevelax.base.text_table import three_digits
 from bilevelax_paper.item import Config, Records, Table
 
-VERDICTS = ("reproduced", "partly", "not")
+VERDICTS = ("reproduced", "partly", "not", "inconclusive")
 Effect = Interval | float | str
 Lines = Mapping[str, Effect | Mapping[str, Effect]]  # in words: an effect, or one for each column of the table
 NO_NUMBERS = "a figure without numbers"
@@ -42,19 +42,15 @@ def by_column(line: Effect | Mapping[str, Effect]) -> Mapping[str, Effect]:
 
 
 class Rule(NamedTuple):
-    """When a claim is reproduced, and when partly; where it ``holds`` for a single effect, the table marks it."""
+    """When all readings of a claim are for it; where it ``holds`` for a single effect, the table marks it."""
 
     reproduced: Callable[[Found], bool]
-    partly: Callable[[Found], bool] = lambda found: False
     holds: Callable[[Any], bool] = lambda effect: False
-
-    def verdict(self, found: Found) -> str:
-        return VERDICTS[0 if self.reproduced(found) else 1 if self.partly(found) else 2]
 
 
 def where(holds: Callable[[Any], bool], first: int | None = None) -> Rule:
-    """Reproduced where the first effects hold (by default all), partly where any does."""
-    return Rule(lambda found: all(map(holds, found.effects[:first])), lambda f: any(map(holds, f.effects)), holds)
+    """Where the first effects hold, by default all."""
+    return Rule(lambda found: all(map(holds, found.effects[:first])), holds)
 
 
 def below(bound: float = 0.0, first: int | None = None) -> Rule:
@@ -62,19 +58,38 @@ def below(bound: float = 0.0, first: int | None = None) -> Rule:
     return where(lambda effect: effect.high < bound, first)
 
 
-def rule(reproduced: Callable[..., bool], partly: Callable[..., bool] = lambda *effects: False) -> Rule:
-    """A rule whose tests take the effects one by one."""
-    return Rule(lambda found: reproduced(*found.effects), lambda found: partly(*found.effects))
+ALONE = Rule(lambda found: True)  # there is no other reading than the first
+
+
+def rule(reproduced: Callable[..., bool]) -> Rule:
+    """A rule whose test takes the effects one by one."""
+    return Rule(lambda found: reproduced(*found.effects))
 
 
 class Claim(NamedTuple):
-    """One claim. Texts are templates that name words of what was found, or settings; see `written`."""
+    """One claim. Texts are templates that name words of what was found, or settings; see `written`.
+
+    The primary reading is the first effect that the statistic finds. It decides: all of its interval where the claim
+    ``holds`` is for it, all of it elsewhere against, anything else inconclusive. The rule says whether the other
+    readings go with it. Without ``holds`` (counts, identities) the rule alone decides.
+    """
 
     text: str
     paper: str  # its number, where it gives one
     statistic: Callable[[Records], Found | None]  # None where the records hold nothing of it
     rule: Rule
     reading: Sequence[str]  # sentences
+    holds: Sequence[float] | None = None  # from, to
+
+    def verdict(self, found: Found) -> str:
+        all_hold = self.rule.reproduced(found)
+        if self.holds is None:
+            return "reproduced" if all_hold else "not"
+        (low, high), first = self.holds, Interval.of(found.effects[0])
+        if first.low > high or first.high < low:
+            return "not"
+        inside = low <= first.low and first.high <= high
+        return ("reproduced" if all_hold else "partly") if inside else "inconclusive"
 
 
 def claims_of(config: Config, rules: Mapping[Any, Rule]) -> list[Claim]:
@@ -86,14 +101,14 @@ def claims_of(config: Config, rules: Mapping[Any, Rule]) -> list[Claim]:
     made = []
     for name, told in config.texts["claims"].items():
         statistic, judged_by = by_name.pop(name)
-        paper, reading = told.get("paper", NO_NUMBERS), told["reading"]
-        parameters = {key: values for key, values in told.items() if key not in ("text", "paper", "reading")}
+        paper, reading, holds = told.get("paper", NO_NUMBERS), told["reading"], told.get("holds")
+        parameters = {key: v for key, v in told.items() if key not in ("text", "paper", "reading", "holds")}
         for values in itertools.product(*parameters.values()):
             given = dict(zip(parameters, values, strict=True))
             said = told["text"]
             for key, value in given.items():
                 said = said.replace(f"{{{key}}}", value)
-            made.append(Claim(said, paper, partial(statistic, **given), judged_by, reading))
+            made.append(Claim(said, paper, partial(statistic, **given), judged_by, reading, holds))
     assert not by_name, f"{config.title}: no text for {', '.join(by_name)}"
     return made
 
@@ -107,6 +122,8 @@ class Judged(NamedTuple):
     seeds: int
     verdict: str  # one of VERDICTS
     reading: str
+    primary: Any = None  # the first effect
+    holds: Sequence[float] | None = None  # where it speaks for the claim, if it decides
 
     @property
     def measured(self) -> str:
@@ -125,8 +142,8 @@ def judge(claim: Claim, found: Found, records: Records) -> Judged:
     marked = lambda effect: f"**{text(effect)}**" if claim.rule.holds(effect) else text(effect)
     lines = {what: {name: marked(v) for name, v in by_column(line).items()} for what, line in found.lines.items()}
     lines |= {what: {name: text(v) for name, v in by_column(line).items()} for what, line in found.beside.items()}
-    verdict, (said, paper) = claim.rule.verdict(found), (written([part], words) for part in claim[:2])
-    return Judged(said, paper, lines, seeds, verdict, written(claim.reading, words))
+    verdict, (said, paper) = claim.verdict(found), (written([part], words) for part in claim[:2])
+    return Judged(said, paper, lines, seeds, verdict, written(claim.reading, words), found.effects[0], claim.holds)
 
 
 def text(value: Any) -> str:
@@ -159,9 +176,12 @@ def written(sentences: Sequence[str], words: Mapping[str, Any]) -> str:
 
 def claim_table(claims: Sequence[Judged]) -> Table:
     """One row per claim, with the number that it has in the other parts."""
-    verdict = lambda c: f"**{c.verdict}**\n{c.seeds} seed{'s' * (c.seeds != 1)}"
-    rows = [(str(i), c.claim, c.paper, verdict(c)) for i, c in enumerate(claims, 1)]
-    return Table("", ("", "claim", "paper", "verdict"), rows)
+    open_ = lambda c: c.verdict in VERDICTS[2:] and isinstance(c.primary, Interval)
+    power = lambda c: f"; {text(c.primary.seen)} would be seen" if open_(c) else ""
+    verdict = lambda c: f"**{c.verdict}**\n{c.seeds} seed{'s' * (c.seeds != 1)}{power(c)}"
+    first = lambda c: f"{next(iter(c.lines))}: {text(c.primary)}"
+    rows = [(str(i), c.claim, c.paper, first(c), verdict(c)) for i, c in enumerate(claims, 1)]
+    return Table("", ("", "claim", "paper", "ours", "verdict"), rows)
 
 
 def measured_tables(claims: Sequence[Judged]) -> list[Table]:

@@ -123,5 +123,5 @@ def standard(records: Records) -> Found:
 
 
 RATE = "log2 of the error, per level"
-KEPT = Rule(lambda f: bool(f.words["kept"]) and f.effects[1].high <= -0.95, lambda f: bool(f.words["kept"]))
+KEPT = Rule(lambda f: bool(f.words["kept"]) and f.effects[1].high <= -0.95)
 RULES = {lemma: KEPT, standard: where(lambda rate: rate.value <= -0.9)}

@@ -162,7 +162,9 @@ def against(records: Records, other: str) -> Found:
     s, wider, (big, easy) = records.settings, grids(records), both_dimensions(records)
     pair = {d: (Group(records, d, "WDRO-SI"), Group(records, d, other)) for d in (big, easy)}
     chosen = lambda grid: {f"R^{d}": gap(*pair[d], grid) for d in pair}
-    lines = {f"chosen on validation, {label}": chosen(grid) for label, grid in wider.items()}
+    # the paper's ERM and WDRO see no context: none of their orders costs less than the best constant one
+    lines = {f"{other} without contexts, at its best": {f"R^{d}": pair[d][0].above_constant(s["lam"]) for d in pair}}
+    lines |= {f"{other} with contexts, on validation, {label}": chosen(grid) for label, grid in wider.items()}
     lines[f"at the end of training, mean over the {WIDER}"] = {f"R^{easy}": run_by_run(*pair[easy], wider[WIDER])}
     end = {f"R^{d}": run_by_run(*pair[d], s["lam"]) for d in pair}
     beside: dict[str, Any] = {f"at the end of training, mean over the {PAPER}": end}
@@ -202,7 +204,7 @@ def more_demands(records: Records) -> Found:
     ends = {f"R^{d}": run_by_run(group(d, many), group(d, few), lams) for d in dims}
     beside = {f"{what}, ERM chosen on validation": chosen("ERM")}
     constant = lambda m: {f"R^{d}": group(d, m).above_constant(lams) for d in dims}
-    beside |= {f"WDRO-SI minus the best constant order, m = {m}": constant(m) for m in (few, many)}
+    beside[f"WDRO-SI minus the best constant order, m = {few}"] = constant(few)
     lines = {f"{what}, chosen on validation": chosen("WDRO-SI")}
     return Found({**lines, f"{what}, at the end of training, mean over all runs": ends}, beside)
 
@@ -221,5 +223,5 @@ def networks(records: Records) -> Found:
 
 
 FIRST = where(better, first=1)  # the first line, in the paper's dimension, decides
-SEEN = Rule(lambda f: better(f.effects[0]) and visible(f.effects[0], f.words["cost"]), FIRST.partly, better)
+SEEN = Rule(lambda f: visible(f.effects[0], f.words["cost"]), better)
 RULES = {larger_K: SEEN, **dict.fromkeys((against, more_demands, networks), FIRST)}

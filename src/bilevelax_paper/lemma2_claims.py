@@ -94,7 +94,7 @@ def products(records: Records) -> Found:
 
 
 BOUND = 1 - MU_G / (2 * L_G1)
-FALLS = rule(lambda rate, error: rate <= -0.5 and 0.0 in error, lambda rate, error: rate <= -0.5)
+FALLS = rule(lambda rate, error: 0.0 in error)
 KEPT = Rule(lambda found: found.words["kept"])
 RULES: dict[Any, Rule] = {
     same_bias: FALLS,

@@ -1,4 +1,4 @@
-"""Items run and rendered, and docs/reproduction.md from finished ones."""
+"""Items run and rendered; docs/reproduction.md, and a page for each item, from finished ones."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilevelax.base.text_table import as_markdown
+from bilevelax.report.forest import Line, forest
 from bilevelax.run.records import cells as store
 from bilevelax_paper import figures
-from bilevelax_paper.claims import Judged, claim_table, judged, measured_tables, readings, written
+from bilevelax_paper.claims import VERDICTS, Judged, claim_table, judged, measured_tables, readings, text, written
 from bilevelax_paper.item import Records, Table, declared
 from bilevelax_paper.items import catalogue
 
@@ -38,36 +39,50 @@ def where_and_when(manifest: Mapping[str, Any]) -> str:
 
 
 def section(shown: Shown, page: Path, *, given: str = "", brief: bool = False) -> str:
-    """One item: command (with ``given`` settings), claims, tables, figures. ``brief`` leaves the tables out."""
+    """One item: figure, claims, readings, then all that was measured. ``brief`` is part of another page."""
     config, manifest = catalogue.load(shown.name), shown.records.manifest
     scale, target = manifest["scale"], Path(os.path.relpath(shown.figure, page.parent)).as_posix()
     command = f"bilevelax paper {shown.name} --scale {scale} --seeds {manifest['settings']['seeds']}{given}"
+    deeper = "#" * brief
     parts = [
-        *([] if brief else [f"(item-{shown.name})="]),
-        f"##{'#' if brief else ''} {shown.name}: {config.title}\n",
+        f"{deeper}# {shown.name}: {config.title}\n",
         f"{config.place}. `{command}`, {manifest['seconds']:.0f} s of running ({where_and_when(manifest)}).\n",
         as_markdown(claim_table(shown.claims)),
-        *map(as_markdown, measured_tables(shown.claims)),
-        readings(shown.claims),
-        *(as_markdown(table) for table in shown.tables if not brief),
         f"```{{figure}} {target}\n:alt: {config.title} ({shown.figure.stem})\n\n{shown.caption}\n```\n",
+        readings(shown.claims),
+        f"{deeper}## All that was measured\n",
+        *map(as_markdown, measured_tables(shown.claims)),
+        *(as_markdown(table) for table in shown.tables if not brief),
     ]
     return "\n".join(parts)
 
 
 def write(items: Sequence[Shown], page: Path, on_omniglot: Sequence[Shown] = ()) -> Path:
-    """The whole page: a summary of verdicts, then a section for each item, then those on Omniglot."""
+    """The page of verdicts, and in a folder of its name a page for each item, and one for those on Omniglot."""
     items = sorted(items, key=lambda shown: (not shown.name.startswith("table"), not shown.name.startswith("fig")))
-    link = lambda shown: f"[{shown.name}](#item-{shown.name})"
-    rows = [(link(shown), claim.claim, f"**{claim.verdict}**") for shown in items for claim in shown.claims]
-    verdicts = [claim.verdict for shown in items for claim in shown.claims]
-    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
-    table = as_markdown(Table("", ("item", "claim", "verdict"), rows))
-    summary = f"{TEXTS['head']}\n{len(verdicts)} claims: {counts}.\n\n{table}"
-    more = [section(shown, page, given=" --set dataset=omniglot", brief=True) for shown in on_omniglot]
-    parts = [summary, *(section(shown, page) for shown in items), *([TEXTS["omniglot"], *more] if more else [])]
-    page.write_text("\n".join(parts), encoding="utf-8")
+    folder = page.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for shown in items:
+        (own := folder / f"{shown.name}.md").write_text(section(shown, own), encoding="utf-8")
+    if on_omniglot:
+        own = folder / "omniglot.md"
+        more = [section(shown, own, given=" --set dataset=omniglot", brief=True) for shown in on_omniglot]
+        own.write_text("\n".join([TEXTS["omniglot"].lstrip(), *more]), encoding="utf-8")
+    page.write_text(summary(items, [*(shown.name for shown in items), *["omniglot"] * bool(on_omniglot)]))
     return page
+
+
+def summary(items: Sequence[Shown], pages: Sequence[str]) -> str:
+    """Every claim in a row, with what decides it."""
+    effect = lambda claim: (claim.primary, claim.holds, text(claim.primary), claim.verdict)
+    row = lambda name, claim: Line(f"{name}: {claim.claim}", f"reproduction/{name}.html", *effect(claim))
+    lines = [row(shown.name, claim) for shown in items for claim in shown.claims]
+    verdicts = [line.verdict for line in lines]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in VERDICTS)
+    table = forest(lines, ("claim", "for it where shaded", "measured", "verdict"))
+    tree = "\n".join(f"reproduction/{name}" for name in pages)
+    hidden = f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{tree}\n```\n"
+    return f"{TEXTS['head'].lstrip()}\n{len(verdicts)} claims: {counts}.\n\n```{{raw}} html\n{table}```\n\n{hidden}"
 
 
 def run_item(

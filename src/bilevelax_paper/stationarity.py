@@ -130,6 +130,11 @@ class Totals:
         each = self._fitted([self.per_step[name][i] for i in self.there])
         return Interval(*(part + each for part in self._exponent))  # slopes of logarithms add up
 
+    def beyond(self, bound: float, name: str | None = None, logarithm: Sequence[float] | None = None) -> Interval:
+        """The exponent less a bound's, of calls or steps over a ``logarithm`` at each size: negative is worse."""
+        hidden = self._fitted([logarithm[i] for i in self.there]) if logarithm and len(self.there) > 1 else 0.0
+        return Interval(*(part - hidden - bound for part in self.exponent(name)))
+
     def _fitted(self, amounts: Sequence[float]) -> float:
         reached = [self.sizes[i] for i in self.there]
         return exponent(reached, amounts) if np.all(np.isfinite(amounts)) else float("nan")
@@ -186,6 +191,7 @@ def table(found: Mapping[str, Totals]) -> Table:
     return Table("Totals to eps-stationarity", ("method", "eps", "steps", COUNTS["xi"], COUNTS["eta"]), rows)
 
 
+BEYOND = "exponent of eps, less the bound's, steps over K"  # K is the logarithm that the variance hides
 MU_G, L_G1 = 0.8, 1.8  # 1 times 0.8 and 1.5 times 1.2, the extreme per-sample eigenvalues
 
 

@@ -17,7 +17,7 @@ from bilevelax.base.timing import timed
 from bilevelax.core.inverse import InverseHessian
 from bilevelax.core.problem import Key, X
 from bilevelax_paper import figures
-from bilevelax_paper.claims import Found, Rule
+from bilevelax_paper.claims import Found
 from bilevelax_paper.item import Cell, Config, Drawn, Records, Row, Table
 
 METHODS = ("DL-SGD", "RT-MLMC")
@@ -134,6 +134,3 @@ def savings_on(config: Config, records: Records) -> Found:
     words |= {"said": f"{printed:.1f}x" if K in paper else "not printed"}
     beyond = {"most": max(Ks), "beyond": ratio(records, "seconds", max(Ks))} if max(Ks) > K else {}
     return Found(lines, words={**words, **level_1(records, K), **beyond}, seeds=1)
-
-
-RULE = Rule(lambda f: f.effects[0].low >= min(f.words["printed"], 10), lambda f: f.effects[0].low > 2)

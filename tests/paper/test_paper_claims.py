@@ -5,11 +5,11 @@ import pytest
 from bilevelax.base.statistics import Interval
 from bilevelax.base.text_table import as_markdown
 from bilevelax_paper.claims import (
+    ALONE,
     NO_NUMBERS,
     VERDICTS,
     Claim,
     Found,
-    Rule,
     below,
     claim_table,
     claims_of,
@@ -33,30 +33,43 @@ LOW, HIGH = Interval(-1.0, -2.0, -0.5), Interval(-1.0, -2.0, 0.5)
         ({"a": LOW, "b": {"x": LOW, "y": LOW}}, None, "reproduced"),
         ({"a": LOW, "b": {"x": LOW, "y": HIGH}}, None, "partly"),
         ({"a": LOW, "b": HIGH}, 1, "reproduced"),
-        ({"a": HIGH, "b": LOW}, 1, "partly"),
-        ({"a": HIGH}, None, "not"),
+        ({"a": HIGH, "b": LOW}, 1, "inconclusive"),
+        ({"a": Interval(0.5, 0.1, 0.9), "b": LOW}, None, "not"),
+        ({"a": -0.5}, None, "reproduced"),
+        ({"a": 0.5}, None, "not"),
     ],
 )
-def test_rules(lines, first, verdict):
-    assert below(first=first).verdict(Found(lines)) == verdict
-    assert where(lambda effect: effect.low > -3).verdict(Found(lines)) == "reproduced"
+def test_the_first_reading_decides_and_the_others_go_with_it(lines, first, verdict):
+    high = lambda effect: Interval.of(effect).high < 0
+    claim = Claim("", "", lambda records: None, where(high, first), (), (float("-inf"), 0.0))
+    assert claim.verdict(Found(lines)) == verdict
+    assert verdict in VERDICTS
+    wide = claim._replace(holds=(-3.0, 3.0), rule=ALONE)
+    assert wide.verdict(Found(lines)) == "reproduced"
 
 
-def test_a_rule_takes_effects_one_by_one():
-    above = rule(lambda a, b: a > 0 and b > 0, lambda a, b: a > 0)
-    pairs = [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0)]
-    assert [above.verdict(Found({"a": a, "b": b})) for a, b in pairs] == list(VERDICTS)
+def test_without_a_primary_reading_the_rule_decides():
+    above = Claim("", "", lambda records: None, rule(lambda a, b: a > 0 and b > 0), ())
+    assert [above.verdict(Found({"a": 1.0, "b": b})) for b in (1.0, -1.0)] == ["reproduced", "not"]
+
+
+def test_what_could_have_been_seen_is_told_where_a_claim_does_not_hold():
+    """2.8 standard errors: 1.96 for the interval and 0.84 for a probability of 80 %."""
+    claim = Claim("C", "", lambda records: Found({"a": Interval(0.0, -0.98, 0.98)}), below(), (), (float("-inf"), 0.0))
+    (found,) = judged([claim], RECORDS)
+    assert claim_table([found]).rows[0][-1] == "**inconclusive**\n3 seeds; 1.4 would be seen"
 
 
 def test_a_claim_is_written_once_with_marks_where_it_holds():
     statistic = lambda records: Found({"here": LOW, "there": {"x": HIGH, "y": LOW}}, {"apart": 1290.0}, {"n": 0.25})
-    claim = Claim("Larger K = {K}", "{n}", statistic, below(), ("At {n}.", "Never {nothing}.", "{n:.1f} | rounded."))
+    said = ("At {n}.", "Never {nothing}.", "{n:.1f} | rounded.")
+    claim = Claim("Larger K = {K}", "{n}", statistic, below(), said, (float("-inf"), 0.0))
     nothing = claim._replace(statistic=lambda records: None)
     (found,) = judged([claim, nothing], RECORDS)
     assert found[:2] == ("Larger K = 8", "0.25") and (found.seeds, found.verdict) == (3, "partly")
     assert found.measured == f"here: {LOW}; there: {HIGH} with x, {LOW} with y; apart: 1,290"
     assert found.reading == "At 0.25. 0.2 | rounded."
-    assert claim_table([found]).rows == [("1", "Larger K = 8", "0.25", "**partly**\n3 seeds")]
+    assert claim_table([found]).rows == [("1", "Larger K = 8", "0.25", f"here: {LOW}", "**partly**\n3 seeds")]
     (table,) = measured_tables([found])
     assert table.columns == ("", "what", "ours", "x", "y")
     assert table.rows[0] == ("1", "here", f"**{LOW}**", "", "")
@@ -75,7 +88,6 @@ def test_values_have_one_format():
     assert (
         written(["{ok}It holds.", "{no}It does not.", "v^{{k+1}}."], {"ok": True, "no": False}) == "It holds. v^{k+1}."
     )
-    assert Rule(lambda found: False).verdict(Found({})) == "not"
 
 
 TEXTS = """

@@ -1,18 +1,18 @@
 """The committed records belong to the present code: the settings and the cells of scale full, each of this digest."""
 
 import json
+from html import escape
 from pathlib import Path
 
 import pytest
 
 from bilevelax.base.text_table import as_markdown
 from bilevelax.run.records import cells as store
-from bilevelax_paper.claims import claim_table, judged, measured_tables
-from bilevelax_paper.item import Table
+from bilevelax_paper.claims import claim_table, judged, measured_tables, text
 from bilevelax_paper.items import catalogue
 
 ROOT = Path(__file__).parents[2]
-RESULTS, PAGE = ROOT / "results" / "paper", ROOT / "docs" / "reproduction.md"
+RESULTS, PAGES = ROOT / "results" / "paper", ROOT / "docs" / "reproduction"
 
 
 @pytest.mark.parametrize("name", catalogue.names())
@@ -33,9 +33,11 @@ def test_committed_records_are_those_of_the_code(name):
 def test_the_page_gives_the_verdicts_of_the_committed_records(name):
     """Run `bilevelax paper all --render` where this fails."""
     claims = judged(catalogue.module(name).CLAIMS, store.read(name, RESULTS / name))
-    rows = [(f"[{name}](#item-{name})", claim.claim, f"**{claim.verdict}**") for claim in claims]
-    tables = [Table("", ("item", "claim", "verdict"), rows), claim_table(claims), *measured_tables(claims)]
-    page = PAGE.read_text(encoding="utf-8").splitlines()
-    for table in tables:
+    summary = PAGES.with_suffix(".md").read_text(encoding="utf-8").splitlines()
+    for claim in claims:
+        said = [line for line in summary if f">{name}: {escape(claim.claim)}<" in line]
+        assert len(said) == 1 and f">{claim.verdict}<" in said[0] and f">{escape(text(claim.primary))}<" in said[0]
+    page = (PAGES / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    for table in [claim_table(claims), *measured_tables(claims)]:
         assert set(as_markdown(table).splitlines()[-len(table.rows) :]) <= set(page)
         assert max(len(cell.split()) for row in table.rows for cell in row) <= 30, "cells are short"

@@ -13,6 +13,7 @@ from bilevelax.base.text_table import three_digits
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+POWERED = (1.96 + 0.84) / 1.96  # of a 95 % half width
 ENOUGH = 8  # values whose resamples have percentiles
 
 
@@ -25,6 +26,16 @@ class Interval(NamedTuple):
 
     def __str__(self) -> str:
         return f"{three_digits(self.value)} [{three_digits(self.low)}, {three_digits(self.high)}]"
+
+    @classmethod
+    def of(cls, effect: Interval | float) -> Interval:
+        """A number is an interval of no width."""
+        return effect if isinstance(effect, Interval) else cls(effect, effect, effect)
+
+    @property
+    def seen(self) -> float:
+        """How large an effect must be to be seen, as an interval without 0, with a probability of 80 %."""
+        return POWERED * (self.high - self.low) / 2
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int | float) and self.low <= number <= self.high

@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any
 
 import bilevelax as bx
-from bilevelax.base.statistics import exponent
 from bilevelax_paper import epochs, figures, lemma2, stationarity
 from bilevelax_paper import lemma2_claims as estimates
 from bilevelax_paper.claims import Found, Rule, claims_of
 from bilevelax_paper.item import Cell, Config, Drawn, Records, Row
-from bilevelax_paper.stationarity import COUNTS, PROBLEMS, Totals, theorem_K
+from bilevelax_paper.stationarity import BEYOND, COUNTS, PROBLEMS, Totals, theorem_K
 
 CONFIG = Config.read(__file__)
 N_TOTALS = 10
+LOWER = "exponent of eps, less the bound's, gradients of g"
 BOUNDS = {"RT-MLMC": {"grad_g": -4, "grad_f": -4}, "DL-SGD": {"grad_g": -6, "grad_f": -4}}
 
 
@@ -72,16 +72,18 @@ def needed(records: Records, problem: str, method: str) -> Found | None:
     if problem not in s["problems"]:
         return None
     theorem, best = (totals(records, problem, method, fewer=fewer) for fewer in (0, None))
-    # the bounds hide logarithms: RT-MLMC takes 2K/(1 - 2^-K) - 2 gradients of g a step
-    hidden = exponent(theorem.eps, theorem.per_step["grad_g"]) if method == "RT-MLMC" else None
     powers = {COUNTS[kind]: theorem.exponent(kind) for kind in ("grad_g", "grad_f")}
     powers["gradients of g, best K"] = best.exponent("grad_g")
-    lines = {f"exponent of eps, {name}": power for name, power in powers.items()}
+    Ks = [theorem_K(eps, s["plus"][problem]) for eps in theorem.eps] if method == "RT-MLMC" else None
+    first = {BEYOND: theorem.beyond(-4, None, Ks)} if Ks else {LOWER: theorem.beyond(-6, "grad_g")}
+    lines: Any = first | {f"exponent of eps, {name}": power for name, power in powers.items()}
     words: Any = {"first": theorem.eps[0], "last": theorem.eps[-1]} | {name: s[name][problem] for name in ("c", "plus")}
+    words |= {"tolerance": CONFIG.texts["claims"]["needed"]["holds"][0]}
     words |= {"g": BOUNDS[method]["grad_g"], "f": BOUNDS[method]["grad_f"]}
     slopes = ", ".join(f"{p:.2f}" for p in theorem.neighbours())
     less = missed_words(totals(records, problem, method, fewer=1)) if 1 in s["fewer"] else ""
-    words |= {"hidden": hidden, "slopes": slopes, "missed": missed_words(theorem), "less": less}
+    words |= {"slopes": slopes, "missed": missed_words(theorem), "less": less}
+    words |= {"steps": theorem.beyond(-4, None, Ks).value}
     return Found(lines, words=words, seeds=theorem.seeds)
 
 
@@ -98,14 +100,8 @@ def missed_words(found: Totals) -> str:
     return ", ".join(f"eps = {found.eps[i]:g} (E|grad F|^2 {how(i)})" for i in missed)
 
 
-def within(found: Found, surely: bool) -> bool:
-    """Whether all eps were reached, with exponents of g and (surely) of f near the bounds."""
-    (g, f, _), words = found.effects, found.words
-    far = words["g"] - 0.4 + (words["hidden"] or 0.0)
-    return not words["missed"] and (g.low >= far and f.low >= words["f"] - 0.4 if surely else g.value >= far)
-
-
-NEAR = Rule(partial(within, surely=True), partial(within, surely=False))
+# All eps reached, and the number of steps, too, near its bound
+NEAR = Rule(lambda found: not found.words["missed"] and found.words["steps"] >= found.words["tolerance"])
 CLAIMS = claims_of(CONFIG, {**estimates.RULES, **epochs.RULES, needed: NEAR})
 
 

@@ -18,7 +18,7 @@ from bilevelax.cli import _newsvendor_work as work
 from bilevelax.sklearn.baselines import WeightedSampleAverage
 from bilevelax.tables.calendar import CHOICES
 from bilevelax.tables.csv_files import read_table
-from bilevelax.tables.schema import targets_of
+from bilevelax.tables.demands import targets_of
 
 H, B, SERIES, STEPS = 1.0, 9.0, 5, 400
 
@@ -58,7 +58,7 @@ def costs(table: Any, targets: list[str], dates: str, folder: Path) -> tuple[flo
     past = work.read_past(folder / "past.csv", ",".join(targets), None, dates=dates)
     settings = {"holding_cost": H, "backlog_cost": B, "penalty": 1.0, "max_iter": STEPS, "random_state": 0}
     rule = work.learn(past, None, **settings)[0]
-    later, y, _ = targets_of(read_table(folder / "later.csv"), targets, "later.csv")
+    later, y = targets_of(read_table(folder / "later.csv"), targets, "later.csv")[:2]
     X = past.schema.encode(later, "later.csv")[0]
     forest = WeightedSampleAverage(H, B, random_state=0).fit(past.X.to_numpy(float), past.y)
     return cost_of(rule.predict(X), y), cost_of(forest.predict(X.to_numpy(float)), y)

@@ -22,7 +22,8 @@ from bilevelax.run.records.run_folder import runs_in
 from bilevelax.sklearn import PersonalizedModel, RobustNewsvendor
 from bilevelax.sklearn.persist import load_newsvendor, save_newsvendor
 from bilevelax.tables.csv_files import read_table, write_with
-from bilevelax.tables.schema import learn_schema, targets_of
+from bilevelax.tables.demands import targets_of
+from bilevelax.tables.schema import learn_schema
 
 OLDER = Path(__file__).parents[1] / "files_0_1_0"
 
@@ -264,7 +265,7 @@ class Csv(Subject):
             shutil.rmtree(folder, ignore_errors=True)
 
     def newsvendor(self, path):
-        table, y, _ = targets_of(read_table(path), ["demand"], path)
+        table, y = targets_of(read_table(path), ["demand"], path)[:2]
         X, _ = learn_schema(table, ["demand"], None, path).encode(table, path)
         if not np.isfinite(X.to_numpy(float)).all() or not np.isfinite(y).all():
             raise Wrong("a number read from a table is not finite")

@@ -10,8 +10,9 @@ pytest.importorskip("pandas")
 import pandas as pd
 
 from bilevelax.tables import health
-from bilevelax.tables.csv_files import read_table, write_with
-from bilevelax.tables.schema import learn_schema, targets_of
+from bilevelax.tables.csv_files import read_table, read_told, write_with
+from bilevelax.tables.demands import targets_of
+from bilevelax.tables.schema import learn_schema
 
 
 def written(tmp_path, text, name="days.csv"):
@@ -31,24 +32,30 @@ def written(tmp_path, text, name="days.csv"):
     ],
 )
 def test_numbers_as_people_write_them(tmp_path, cells, numbers, note):
-    table = read_table(written(tmp_path, "a,b\n" + "".join(f"{cell},1\n" for cell in cells)))
-    np.testing.assert_array_equal(table["a"], numbers)
-    assert note in table.attrs["notes"][0]
+    told = read_told(written(tmp_path, "a,b\n" + "".join(f"{cell},1\n" for cell in cells)))
+    np.testing.assert_array_equal(told.table["a"], numbers)
+    assert note in told.notes[0]
 
 
 def test_a_point_beside_decimal_commas_separates_thousands(tmp_path):
     """8.140 was read as 8.14, and orders were of 12 instead of 12,000."""
-    table = read_table(written(tmp_path, "rain;demand\n0,5;8.140\n1,5;12.000\n"))
+    table, notes, _ = read_told(written(tmp_path, "rain;demand\n0,5;8.140\n1,5;12.000\n"))
     assert table["demand"].tolist() == [8140, 12000] and table["rain"].tolist() == [0.5, 1.5]
-    assert table.attrs["notes"] == ["demand: '8.140' is read as 8140 ('.' separates thousands)"]
+    assert notes == ["demand: '8.140' is read as 8140 ('.' separates thousands)"]
 
 
 def test_few_words_among_numbers_are_named_and_many_are_words(tmp_path):
-    rows = "".join(f"{i},1\n" for i in range(40))
+    rows = "".join(f"{i},{i}\n" for i in range(40))
+    told = read_told(written(tmp_path, f"a,demand\n{rows}wet,1\n"))
     with pytest.raises(ValueError, match=r"Column 'a' of .* holds numbers, but 'wet' in row 41. Mend or empty"):
-        read_table(written(tmp_path, f"a,demand\n{rows}wet,1\n"))
-    with pytest.raises(ValueError, match=r"holds numbers, but '1.5' in row 41"):  # beside 12,5 no reading fits both
-        read_table(written(tmp_path, "a;demand\n" + "".join(f"{i},5;1\n" for i in range(40)) + "1.5;1\n"))
+        learn_schema(told.table, ["demand"], None, "t", (), told.faults)
+    asked = learn_schema(told.table, ["demand"], None, "t", ["a"], told.faults)  # the numbers are names
+    assert {"7", "wet"} <= set(asked.columns["a"]["values"]) and len(asked.columns["a"]["values"]) == 41
+    as_numbers = learn_schema(told.table[:40].astype({"a": float}), ["demand"], None, "t")
+    with pytest.raises(ValueError, match=r"must hold numbers. Got 'wet' in row 41"):  # when ordering
+        as_numbers.encode(told.table, "t")
+    told = read_told(written(tmp_path, "a;demand\n" + "".join(f"{i},5;1\n" for i in range(40)) + "1.5;1\n"))
+    assert "holds numbers, but '1.5' in row 41" in told.faults["a"]  # beside 12,5 no reading fits both
     assert read_table(written(tmp_path, "a,b\nwet,1\n3,1\ndry,2\n"))["a"].tolist() == ["wet", "3", "dry"]
 
 
@@ -84,8 +91,7 @@ def demands(tmp_path, text, names):
 )
 def test_suspicious_demands(tmp_path, value, sentence):
     rows = "".join(f"{i},{50 + i % 7}\n" for i in range(30))
-    table, _, _ = demands(tmp_path, f"a,demand\n{rows}30,{value}\n", ["demand"])
-    (finding,) = table.attrs["health"]
+    (finding,) = demands(tmp_path, f"a,demand\n{rows}30,{value}\n", ["demand"]).health
     assert sentence in finding
 
 
@@ -98,9 +104,9 @@ def test_ordinary_demands_are_not_suspicious(tmp_path):
 
 def test_a_product_launched_late_is_named(tmp_path):
     rows = "".join(f"{i},{i},{i if i > 25 else ''}\n" for i in range(37))
-    table, y, notes = demands(tmp_path, f"a,old,new\n{rows}", ["old", "new"])
-    assert len(y) == 11 and notes == ["26 rows without demand were left out"]
-    assert table.attrs["health"] == [
+    found = demands(tmp_path, f"a,old,new\n{rows}", ["old", "new"])
+    assert len(found.y) == 11 and found.notes == ["26 rows without demand were left out"]
+    assert found.health == [
         "new has no demand in 26 rows, which are lost for all products (11 of 37 remain). "
         "Fit it alone: one model for each --target"
     ]

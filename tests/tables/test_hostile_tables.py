@@ -6,7 +6,7 @@ import pytest
 from bilevelax.datasets.csv_layout import layout_of
 from bilevelax.tables.csv_files import read_table, write_with
 from bilevelax.tables.dates import dates_of, reads_day_first
-from bilevelax.tables.schema import targets_of
+from bilevelax.tables.demands import targets_of
 
 
 def table_of(tmp_path, text, name="t.csv"):

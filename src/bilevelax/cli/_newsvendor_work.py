@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bilevelax.cli._newsvendor_past import Past
 from bilevelax.cli._terminal import keep_programs
 
 if TYPE_CHECKING:
@@ -16,17 +17,6 @@ if TYPE_CHECKING:
 
 KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
 JUDGED = 20_000  # rows of a file that `evaluate` looks at, evenly spaced
-
-
-class Past(NamedTuple):
-    """A file of past days, read and encoded."""
-
-    file: Path
-    schema: Any
-    X: Any
-    y: np.ndarray
-    notes: list[str]
-    health: list[str]
 
 
 class JudgedModel(NamedTuple):
@@ -37,35 +27,6 @@ class JudgedModel(NamedTuple):
     schema: Any
     rows: int
     notes: list[str]
-
-
-def read_past(file: Path, target: str, date: str | None, category: str | None = None, dates: str = "season") -> Past:
-    """Rows with known demand, in the order of time where there is a date."""
-    import numpy as np
-
-    from bilevelax.tables import health
-    from bilevelax.tables import schema as tables
-    from bilevelax.tables.calendar import learn_calendar
-    from bilevelax.tables.csv_files import read_table
-    from bilevelax.tables.dates import dates_of
-
-    whole = read_table(file)
-    targets = tables.named(target, whole.columns)
-    table, y, notes = tables.targets_of(whole, targets, file)
-    names = () if category is None else tables.named(category, whole.columns)
-    schema = tables.learn_schema(table, targets, date, file, names)
-    found = [*table.attrs["health"], *health.date_findings(table, schema.date, schema.day_first)]
-    found += health.repeated_findings(table, targets, table.attrs["rows"])
-    found += health.column_findings(table, schema.columns, y, targets)
-    if schema.date:
-        when = dates_of(table, schema.date, file, schema.day_first)
-        schema.calendar = learn_calendar(when, dates)
-        order = np.argsort(when.to_numpy(), kind="stable")
-        if (np.diff(order) < 0).any():
-            notes.append(f"rows were sorted by {schema.date}")
-            table, y = table.iloc[order].reset_index(drop=True), y[order]
-    X, filled = schema.encode(table, file)
-    return Past(file, schema, X, y, [*notes, *filled], found)
 
 
 def subsample_note(rows: int) -> list[str]:
@@ -103,11 +64,51 @@ def save(model: Any, past: Past, out: Path) -> None:
     from bilevelax.sklearn.persist import save_newsvendor
 
     arrays = {"X": past.X[-KEPT:].to_numpy(float), "y": past.y[-KEPT:]}
+    if past.schema.lags:
+        arrays |= stored_tail(past.history, past.schema.lags)
     save_newsvendor(model, out, {"schema": dataclasses.asdict(past.schema)}, **arrays)
 
 
-def load(folder: Path) -> tuple[Any, Any]:
-    """(model, schema)"""
+def stored_tail(history: Any, lags: Any) -> dict[str, np.ndarray]:
+    """The demands that lags of the days to come look back to."""
+    from bilevelax.tables.lags import TIMES
+
+    tail = history.since(int(history.days.max()) - (TIMES + 1) * max(lags["days"]))
+    return {f"tail_{name}": a.astype(float) for name, a in tail._asdict().items()}
+
+
+class Model(NamedTuple):
+    """A model folder: the rule, and how tables become its contexts."""
+
+    folder: Path
+    rule: Any
+    schema: Any
+
+    def tail(self) -> Any:
+        """The last demands of training as a `History`, where lags need them."""
+        if not self.schema.lags:
+            return None
+        from bilevelax.base.npz import read_arrays
+        from bilevelax.tables.windows import History
+
+        def shapes(headers: Any) -> dict[str, tuple[int, ...]]:
+            rows = headers["tail_days"].shape[:1]
+            return {"tail_days": rows, "tail_series": rows, "tail_y": (*rows, len(self.schema.targets))}
+
+        names = ("tail_days", "tail_series", "tail_y")
+        found = read_arrays(self.folder / "arrays.npz", names, shapes=shapes)
+        return History(found["tail_days"].astype(int), found["tail_series"].astype(int), found["tail_y"])
+
+    def outlook(self, X: Any, orders: np.ndarray) -> Any:
+        """The range of demand at each row and the chance to cover it; None where the rows of training are not kept."""
+        from bilevelax.applications.newsvendor.outlook import outlook
+        from bilevelax.applications.newsvendor.weights import Conditional
+
+        conditional = self.rule._with_conditional().conditional
+        return outlook(conditional, X.to_numpy(float), orders) if isinstance(conditional, Conditional) else None
+
+
+def load(folder: Path) -> Model:
     from bilevelax.sklearn.persist import load_newsvendor
     from bilevelax.tables.schema import Schema
 
@@ -116,21 +117,7 @@ def load(folder: Path) -> tuple[Any, Any]:
         raise ValueError(
             f"{folder} was not written by `bilevelax newsvendor fit`: it has no schema of the columns. Fit again."
         )
-    return model, Schema(**record["schema"])
-
-
-def in_packs(orders: np.ndarray, pack: float | None, minimum: float) -> np.ndarray:
-    """Orders of at least ``minimum``, in whole packs: the nearest number of them that is enough for the minimum."""
-    import numpy as np
-
-    if not (math.isfinite(minimum) and minimum >= 0):
-        raise ValueError(f"`--minimum` must be a number >= 0. Got {minimum:g}.")
-    if pack is None:
-        return np.maximum(orders, minimum) if minimum else orders
-    if not (math.isfinite(pack) and pack > 0):
-        raise ValueError(f"`--pack` must be a positive number of units. Got {pack:g}.")
-    packs = np.maximum(np.floor(orders / pack + 0.5), np.ceil(minimum / pack - 1e-9)) * pack
-    return packs.astype(int) if float(pack).is_integer() else packs
+    return Model(folder, model, Schema(**record["schema"]))
 
 
 def judge(model: Path, file: Path) -> JudgedModel:
@@ -141,19 +128,21 @@ def judge(model: Path, file: Path) -> JudgedModel:
     from bilevelax.sklearn import baselines
     from bilevelax.sklearn.compare import Outcome, tabulate
     from bilevelax.sklearn.persist import kept_rows
-    from bilevelax.tables.csv_files import read_table
+    from bilevelax.tables.csv_files import read_told
+    from bilevelax.tables.demands import targets_of
     from bilevelax.tables.health import trained_on
-    from bilevelax.tables.schema import targets_of
 
-    rule, schema = load(model)
-    table, y, notes = targets_of(read_table(file), schema.targets, file)
+    loaded = load(model)
+    rule, schema = loaded.rule, loaded.schema
+    told = read_told(file)
+    table, y, _, notes, health = targets_of(told.table, schema.targets, file)
     if len(table) > JUDGED:
         notes.append(f"{JUDGED} of the {len(table)} rows are looked at, evenly spaced")
         some = np.linspace(0, len(table) - 1, JUDGED).astype(int)
         table, y = table.iloc[some].reset_index(drop=True), y[some]
     X, found = schema.encode(table, file)
     kept = kept_rows(model, rule)
-    notes += [*table.attrs["health"], *trained_on(X.to_numpy(float), y, *kept)]
+    notes += [*told.notes, *health, *trained_on(X.to_numpy(float), y, *kept)]
     if len(kept[0]) == KEPT:
         notes.append(f"baselines were fitted on the last {KEPT} of the model's rows")
     outcomes = {"robust": Outcome.of(rule, X, y)}

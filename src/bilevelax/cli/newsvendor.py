@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from bilevelax.base.text_table import Table, show
-from bilevelax.cli import _newsvendor_work
+from bilevelax.cli import _newsvendor_order, _newsvendor_work
+from bilevelax.cli._newsvendor_past import Asked, read_past
 from bilevelax.cli._options import AsJson
 from bilevelax.cli._terminal import busy, print_json
 from bilevelax.cli._terminal import say as tell
@@ -26,7 +27,7 @@ app = typer.Typer(
 
 def say(*lines: str) -> None:
     """Results, as they are: what looks like markup or a control code in a column's name stays text."""
-    from bilevelax.tables.schema import printable
+    from bilevelax.tables.demands import printable
 
     for line in lines:
         typer.echo(printable(line))
@@ -114,7 +115,7 @@ def fit(
         "random_state": seed,
     }
     with busy(f"Reading {file}"):
-        past = _newsvendor_work.read_past(file, target, date, category, dates)
+        past = read_past(file, Asked(target, date, category, dates))
     told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
@@ -154,31 +155,33 @@ def order(
     out: Annotated[Path, typer.Option(help="CSV to write: the columns of FILE and `order`.")] = Path("orders.csv"),
     pack: Annotated[float | None, typer.Option(help="Order whole packs of so many units; 1: whole units.")] = None,
     minimum: Annotated[float, typer.Option(help="Order at least so many units.")] = 0.0,
+    on_hand: Annotated[
+        str | None, typer.Option(help="With a lead time: column of the stock, by default on_hand.")
+    ] = None,
+    on_order: Annotated[
+        str | None, typer.Option(help="With a lead time: column of what is on its way, by default on_order.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Orders for new days.
 
     Example: bilevelax newsvendor order model/ tomorrow.csv --out orders.csv
     """
-    from bilevelax.tables.csv_files import read_table, write_with
+    from bilevelax.tables.csv_files import write_with
     from bilevelax.tables.other_files import require_ending
 
-    rule, schema = _newsvendor_work.load(model)
-    with busy(f"Reading {file}"):
-        require_ending(out)
-        table = read_table(file)
-        if not len(table):
-            raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
-        X, notes = schema.encode(table, file)
-        notes = [*table.attrs["notes"], *notes]
-    names = ["order"] if len(schema.targets) == 1 else [f"order_{name}" for name in schema.targets]
-    with busy(f"Writing {len(table)} orders to {out}"):
-        orders = _newsvendor_work.in_packs(rule.predict(X).reshape(len(X), -1), pack, minimum)
-        notes += write_with(file, dict(zip(names, orders.T, strict=True)), out)
+    require_ending(out)
+    with busy(f"Orders for the days of {file}"):
+        ordered = _newsvendor_order.orders_for(model, file, _newsvendor_order.Wishes(pack, minimum, on_hand, on_order))
+        columns = ordered.columns()
+        notes = [*ordered.notes, *write_with(file, columns, out)]
     if as_json:
-        print_json({"orders": str(out), "rows": len(table), "columns": names, "notes": notes})
-    else:
-        say(*notes, f"{len(table)} orders: {out}")
+        print_json({"orders": str(out), "rows": len(ordered.orders), "columns": list(columns), "notes": notes})
+        return
+    say(*notes)
+    show(_newsvendor_order.shown(ordered))
+    say("covers: the chance that demand is at most the order, from past days like it.")
+    say(f"{len(ordered.orders)} orders: {out}")
 
 
 @app.command()

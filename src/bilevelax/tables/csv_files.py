@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,21 @@ def pandas() -> Any:
     return require_package("pandas", "bilevelax newsvendor", "sklearn")
 
 
+class Told(NamedTuple):
+    """A file as a data frame, and what is to be said of it."""
+
+    table: Any
+    notes: list[str]  # cells that were not read as they stand
+    faults: dict[str, str]  # column of numbers with a few words in it: the sentence that refuses it as one of numbers
+
+
 def read_table(path: str | Path) -> Any:
-    """A file as a data frame; ``attrs["notes"]`` tells of cells that were not read as they stand."""
+    """A file as a data frame."""
+    return read_told(path).table
+
+
+def read_told(path: str | Path) -> Told:
+    """A file as a data frame, with what is to be said of it."""
     path = Path(path).expanduser()
     if kind_of(path) in ("xlsx", "parquet"):
         return _typed(read_other(path), path, ".")
@@ -33,23 +46,25 @@ def read_table(path: str | Path) -> Any:
         return _typed(_read(plain, layout, decimal=layout.decimal), path, layout.decimal)
 
 
-def _typed(table: Any, path: Path, decimal: str) -> Any:
-    """Columns of text that hold numbers as numbers; a sentence where all but a few cells are numbers."""
-    pd, notes = pandas(), []
+def _typed(table: Any, path: Path, decimal: str) -> Told:
+    """Columns of text that hold numbers as numbers; where a few cells are words, these stay as they are."""
+    pd, told = pandas(), Told(table, [], {})
     for name in table.columns:
         cells = read_cells(table[name], name, decimal, pd) if is_text(table[name], pd) else None
         if cells is None:
             continue
+        table[name] = cells.numbers
+        told.notes.extend(cells.notes)
         if len(cells.wrong):
             others = f", and {len(cells.wrong) - 1} more such cells" if len(cells.wrong) > 1 else ""
-            raise ValueError(
+            told.faults[name] = (
                 f"Column {name!r} of {path} holds numbers, but {shown(cells.wrong.iloc[0])} in row "
-                f"{cells.wrong.index[0] + 1}{others}. Mend or empty such cells."
+                f"{cells.wrong.index[0] + 1}{others}. Mend or empty such cells; if its numbers are names: "
+                f"--category {name}."
             )
-        table[name] = cells.numbers
-        notes += cells.notes
-    table.attrs["notes"] = notes
-    return table
+            table[name] = table[name].astype(object)
+            table.loc[cells.wrong.index, name] = cells.wrong
+    return told
 
 
 def _read(path: Path, layout: Layout, **options: Any) -> Any:

@@ -6,56 +6,26 @@ import csv
 import dataclasses
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from bilevelax.base.declared import either, list_of, map_of, number, one_of, record, text
+from bilevelax.base.declared import either, integer, list_of, map_of, number, one_of, record, text
 from bilevelax.tables import calendar as calendars
+from bilevelax.tables import holidays as holiday_columns
+from bilevelax.tables import lags as lag_columns
+from bilevelax.tables import series as products
 from bilevelax.tables.columns import MANY_VALUES
 from bilevelax.tables.csv_files import pandas, shown
 from bilevelax.tables.dates import date_column, dates_of, reads_day_first
-from bilevelax.tables.health import demand_findings, launch_findings
+from bilevelax.tables.demands import numbers_of, printable
+from bilevelax.tables.windows import History, days_of
+from bilevelax.tables.words import MISSING_CATEGORY, levels
 
-MISSING_CATEGORY = "(missing)"
 TOO_MANY = 50  # different words in a column that is then taken for an identifier
 MOST_NAMED = 1_000  # categories where `--category` asks for them
 NAMES_ONE = re.compile(r"(^|[_\s-])(id|ids|code|sku|store|shop|item|product|article|branch|plz|zip)$", re.IGNORECASE)
-
-
-def numbers_of(column: Any) -> Any:
-    """The column's numbers; not a number where there is none."""
-    try:
-        return pandas().to_numeric(column, errors="coerce")
-    except OverflowError:  # integers of hundreds of digits among texts: as texts they become infinite
-        return pandas().to_numeric(column.astype(str), errors="coerce")
-
-
-def targets_of(table: Any, names: list[str], path: Any) -> tuple[Any, np.ndarray, list[str]]:
-    """(rows with known demand, demand (rows, targets), what was left out)."""
-    for name in names:
-        if name not in table.columns:
-            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(map(printable, table.columns))}.")
-    numbers = {}
-    for name in names:
-        numbers[name] = numbers_of(table[name])
-        bad = (numbers[name].isna() & table[name].notna()).to_numpy() | np.isinf(numbers[name].to_numpy(float))
-        if bad.any():
-            at = int(np.argmax(bad))
-            raise ValueError(
-                f"Column {name!r} of {path} must hold numbers. Got {shown(table[name].iloc[at])} in row {at + 1}."
-            )
-    y = pandas().DataFrame(numbers)
-    known = y.notna().all(axis=1).to_numpy()
-    notes = [f"{int((~known).sum())} rows without demand were left out"] if not known.all() else []
-    if known.sum() < 2:
-        raise ValueError(f"{path} has {int(known.sum())} row(s) with known demand: at least 2 are needed.")
-    y_known, rows = y[known].to_numpy(float), np.flatnonzero(known) + 1
-    kept = table[known].reset_index(drop=True)
-    kept.attrs["health"] = [*table.attrs.get("notes", []), *launch_findings(y, known)]
-    kept.attrs["health"] += demand_findings(y_known, names, rows)
-    kept.attrs["rows"] = rows
-    return kept, y_known, notes
 
 
 YES_NO = one_of(True, False)
@@ -76,7 +46,14 @@ DECLARED = record(  # a `Schema` that was saved
         "ignored": map_of(text(), text()),
         "day_first": YES_NO,
     },
-    {"calendar": either(calendars.DECLARED, one_of(None))},
+    {
+        "calendar": either(calendars.DECLARED, one_of(None)),
+        "holidays": either(text(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,5})?"), one_of(None)),
+        "lags": either(lag_columns.DECLARED, one_of(None)),
+        "series": either(products.DECLARED, one_of(None)),
+        "stockout": list_of(text()),
+        "lead_time": integer(0, 400),
+    },
 )
 
 
@@ -90,16 +67,22 @@ class Schema:
     ignored: dict[str, str]  # name: why
     day_first: bool = False
     calendar: calendars.Calendar | None = None
+    holidays: str | None = None  # a country's code
+    lags: lag_columns.Lags | None = None
+    series: products.Series | None = None  # of a long table
+    stockout: list[str] = dataclasses.field(default_factory=list)  # columns that tell of lost demand
+    lead_time: int = 0  # days until an order arrives
 
     def features(self) -> list[str]:
         """Names of the encoded columns."""
         names = calendars.names(self.calendar) if self.date else []
+        names += holiday_columns.NAMES if self.holidays else ()
         for name, how in self.columns.items():
             if how["kind"] == "number":
                 names += [name, f"{name}={MISSING_CATEGORY}"] if how["gaps"] else [name]
             else:
                 names += [f"{name}={value}" for value in how["values"]]
-        return names
+        return [*names, *([products.LEVEL] if self.series else []), *lag_columns.names(self.lags, self.targets)]
 
     def movable(self, wanted: list[str] | None) -> list[str]:
         """Columns that the adversary may move: numbers with many values, or those asked for."""
@@ -112,34 +95,51 @@ class Schema:
                 raise ValueError(f"`--perturb` names {name!r}, which is no column of numbers; those are {known}.")
         return wanted
 
-    def encode(self, table: Any, path: Any) -> tuple[Any, list[str]]:
-        """(numbers as a data frame, what was filled in or unknown)."""
+    def encode(self, table: Any, path: Any, history: History | None = None) -> tuple[Any, list[str]]:
+        """(numbers as a data frame, what was filled in or unknown); ``history``: the demands that lags look back to."""
         names = self.features()
         whole = np.empty((len(names), len(table)))  # of a million rows there is no second copy
         numbers = dict(zip(names, whole, strict=True))
         notes: list[str] = []
         self._require_columns(table, path)
-        if self.date:
-            when = dates_of(table, self.date, path, self.day_first)
-            for name, values in calendars.columns(when, self.calendar).items():
-                numbers[name][:] = values
-            notes += calendars.unseen(when, self.calendar, self.date)
-        for name, how in self.columns.items():
-            encode = _numbers if how["kind"] == "number" else _indicators
-            columns, note = encode(table[name], name, how, path)
+        for columns, note in self._parts(table, path, history):
             for column, values in columns.items():
                 numbers[column][:] = values
             notes += note
         return pandas().DataFrame(whole.T, columns=names, copy=False), notes
 
+    def _parts(self, table: Any, path: Any, history: History | None) -> Iterator[tuple[dict[str, Any], list[str]]]:
+        """Encoded columns with what to tell of them, part by part."""
+        when = dates_of(table, self.date, path, self.day_first) if self.date else None
+        if when is not None and self.date:
+            unseen = calendars.unseen(when, self.calendar, self.date)
+            yield calendars.columns(when, self.calendar), unseen
+            if self.holidays:
+                yield holiday_columns.columns(when, self.holidays), []
+        for name, how in self.columns.items():
+            yield (_numbers if how["kind"] == "number" else _indicators)(table[name], name, how, path)
+        series = self.numbers_of_series(table)
+        if self.series:
+            yield products.columns(self.series, series)
+        if self.lags:
+            if history is None or when is None:
+                raise ValueError(f"Lags need dates and past demand, which {path} does not have. Fit without --lags.")
+            yield lag_columns.columns(self.lags, self.targets, history, days_of(when), series)
+
+    def numbers_of_series(self, table: Any) -> np.ndarray:
+        """Which series each row belongs to; -1 for one that is new, 0 where there is one only."""
+        return products.numbers(self.series, table) if self.series else np.zeros(len(table), int)
+
     def _require_columns(self, table: Any, path: Any) -> None:
-        for name in [*([self.date] if self.date else []), *self.columns]:
+        ids = self.series["ids"] if self.series else []
+        for name in [*([self.date] if self.date else []), *ids, *self.columns]:
             if name not in table.columns:
                 raise ValueError(f"{path} has no column {name!r}, which the model was trained on. Add it.")
 
     def report(self) -> list[str]:
         """One line for each column: how it is used."""
         read = f"{calendars.described(self.calendar)}{', day first' * self.day_first}"
+        read += f", public holidays of {self.holidays}" if self.holidays else ""
         lines = [f"{self.date}: {read}"] if self.date else []
         for name, how in self.columns.items():
             if how["kind"] == "number":
@@ -147,6 +147,8 @@ class Schema:
                 lines.append(f"{name}: number{gaps}")
             else:
                 lines.append(f"{name}: category with {len(how['values'])} values")
+        lines += [products.described(self.series)] if self.series else []
+        lines += [f"past demand: {', '.join(lag_columns.names(self.lags, self.targets))}"] if self.lags else []
         return lines + [f"{name}: not used, {why}" for name, why in self.ignored.items()]
 
 
@@ -164,7 +166,7 @@ def _numbers(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[di
 
 
 def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[dict[str, np.ndarray], list[str]]:
-    codes, words = _levels(column)
+    codes, words = levels(column)
     at = {value: np.isin(codes, [i for i, word in enumerate(words) if word == value]) for value in how["values"]}
     new = sorted(set(words) - set(how["values"]))
     rows = len(codes) - int(sum(inside.sum() for inside in at.values()))
@@ -173,27 +175,6 @@ def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple
         [f"{name}: {rows} rows with values not seen in training ({shown}) count as none of the known"] if new else []
     )
     return {f"{name}={value}": inside for value, inside in at.items()}, notes
-
-
-def _levels(column: Any) -> tuple[np.ndarray, list[str]]:
-    """(number of each row's word, the words); a missing value is a word, too."""
-    codes, found = pandas().factorize(column)
-    words = [_word(value) for value in found]
-    if (codes < 0).any():
-        codes, words = np.where(codes < 0, len(words), codes), [*words, MISSING_CATEGORY]
-    return codes, words
-
-
-def _word(value: Any) -> str:
-    """A category's name, the same for 7, 7.0 and 007: how a number is read depends on the rest of its column."""
-    text = str(value).strip()
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    if not np.isfinite(number):
-        return text
-    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def _use(column: Any, name: str, asked: bool) -> dict[str, Any] | str:
@@ -211,7 +192,7 @@ def _use(column: Any, name: str, asked: bool) -> dict[str, Any] | str:
         return {"kind": "number", "fill": float(np.median(finite)), "gaps": gaps, "many": many}
     if different > (MOST_NAMED if asked else TOO_MANY):
         return f"{different} different words look like an identifier"
-    return {"kind": "category", "values": sorted(set(_levels(column)[1]))}
+    return {"kind": "category", "values": sorted(set(levels(column)[1]))}
 
 
 def are_names(column: Any, name: str) -> bool:
@@ -220,27 +201,50 @@ def are_names(column: Any, name: str) -> bool:
     return bool(NAMES_ONE.search(str(name))) and bool((values % 1 == 0).all())
 
 
-def learn_schema(table: Any, targets: list[str], date: str | None, path: Any, category: Any = ()) -> Schema:
-    """Decide how each column is used; those of ``category`` hold names, whatever they look like."""
+def learn_schema(
+    table: Any,
+    targets: list[str],
+    date: str | None,
+    path: Any,
+    category: Any = (),
+    faults: Any = None,
+    ids: Any = (),
+    unknown: Any = (),
+) -> Schema:
+    """Decide how each column is used; those of ``category`` hold names, whatever they look like.
+
+    Args:
+        table, path: the file.
+        targets, date: columns of demand and dates; None: by its name.
+        category: columns whose numbers are names.
+        faults: those of `read_told`: a column of numbers with words in it is used as names only.
+        ids: columns that name the product of a row.
+        unknown: columns that nobody knows before the day.
+    """
     date = date_column(table) if date is None else date
     if date is not None and date not in table.columns:
         raise ValueError(f"{path} has no column {date!r}, which holds the dates: name it with --date.")
-    for name in category:
+    for name in (*category, *ids):
         if name not in table.columns or name in targets:
-            raise ValueError(f"`--category` names {name!r}, which is no column of {path} beside the demand.")
+            option = "category" if name in category else "id"
+            raise ValueError(f"`--{option}` names {name!r}, which is no column of {path} beside the demand.")
     day_first = date is not None and reads_day_first(table[date])
     columns: dict[str, dict[str, Any]] = {}
     ignored: dict[str, str] = {}
     for name in table.columns:
-        if name not in targets and name != date:
-            used = _use(table[name], name, name in category)
+        if name not in (*targets, *unknown) and name != date:
+            if faults and name in faults and name not in (*category, *ids):
+                raise ValueError(faults[name])
+            many = name in ids and table[name].nunique(dropna=False) > TOO_MANY
+            as_names = name in (*category, *ids)
+            used = "the typical demand of its products is" if many else _use(table[name], name, as_names)
             if isinstance(used, str):
                 ignored[name] = used
             else:
                 columns[name] = used
     if not columns and date is None:
         raise ValueError(f"{path} has no column that could be used beside {', '.join(targets)}.")
-    schema = Schema(targets, date, columns, ignored, day_first)
+    schema = Schema(targets, date, columns, ignored, day_first, stockout=list(unknown))
     twice = [name for name, times in Counter(schema.features()).items() if times > 1]
     if twice:
         raise ValueError(f"Two columns of {path} would both become {twice[0]!r}. Rename one of them.")
@@ -253,8 +257,3 @@ def named(option: str, columns: Any) -> list[str]:
         return [option]
     names = next(csv.reader([option], skipinitialspace=True), [])
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
-
-
-def printable(text: Any) -> str:
-    """Control characters spelled out: a column's name cannot move the cursor or colour the screen."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))

@@ -60,14 +60,14 @@ class Conditional:
 
     def effective_sample_size(self, X: np.ndarray) -> np.ndarray:
         """1 / sum of w_i^2: how many demands a context's distribution really rests on."""
-        sizes = [1 / np.asarray(W.multiply(W).sum(axis=1)).ravel() for W in self._chunks(X, None)]
+        sizes = [1 / np.asarray(W.multiply(W).sum(axis=1)).ravel() for W in self.in_chunks(X)]
         return np.concatenate(sizes)
 
     def sample(self, X: np.ndarray, n: int, random_state: Any = None) -> np.ndarray:
         """n demands (contexts, n, outputs) for each context, drawn by inverting the distribution function."""
         rng = np.random.default_rng(random_state)
         drawn = []
-        for W in self._chunks(X, None):
+        for W in self.in_chunks(X):
             for i in range(W.shape[0]):
                 line = slice(W.indptr[i], W.indptr[i + 1])
                 cdf = np.cumsum(W.data[line])
@@ -77,7 +77,7 @@ class Conditional:
 
     def quantiles(self, X: np.ndarray, levels: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
         """Quantiles (contexts, levels, outputs) of each output's distribution."""
-        parts = [weighted_quantiles(W, self.y_, levels) for W in self._chunks(X, own)]
+        parts = [weighted_quantiles(W, self.y_, levels) for W in self.in_chunks(X, own)]
         return np.concatenate(parts)
 
     def atoms(self, X: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
@@ -88,7 +88,7 @@ class Conditional:
         """
         return self.quantiles(X, (np.arange(k) + 0.5) / k, own)
 
-    def _chunks(self, X: np.ndarray, own: np.ndarray | None) -> Iterator[sparse.csr_matrix]:
+    def in_chunks(self, X: np.ndarray, own: np.ndarray | None = None) -> Iterator[sparse.csr_matrix]:
         for start in range(0, len(X), WEIGHED_AT_ONCE):
             part = slice(start, start + WEIGHED_AT_ONCE)
             yield self.weights(X[part], None if own is None else own[part])

@@ -1,0 +1,135 @@
+"""What `order` does, apart from how it tells it: orders for new days, and how sure they are."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bilevelax.cli._newsvendor_work import Model, load
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SHOWN = 10  # rows of a table in a terminal
+
+
+class Wishes(NamedTuple):
+    """What the options of `order` ask for."""
+
+    pack: float | None = None
+    minimum: float = 0.0
+    on_hand: str | None = None
+    on_order: str | None = None
+
+
+class Ordered(NamedTuple):
+    """Orders (rows, products) for the rows of a file."""
+
+    model: Model
+    table: Any
+    X: Any
+    orders: np.ndarray
+    outlook: Any  # None where the model keeps no rows
+    notes: list[str]
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Name: values, to be written beside the columns of the file."""
+        import numpy as np
+
+        targets = self.model.schema.targets
+        made = {}
+        for j, target in enumerate(targets):
+            end = "" if len(targets) == 1 else f"_{target}"
+            made[f"order{end}"] = self.orders[:, j]
+            if self.outlook is not None:
+                for name, values in zip(("low", "middle", "high"), self.outlook[:3], strict=True):
+                    made[f"demand_{NAMES[name]}{end}"] = np.round(values[:, j], 6)
+                made[f"chance{end}"] = np.round(self.outlook.chance[:, j], 4)
+        return made
+
+
+NAMES = {"low": "5", "middle": "50", "high": "95"}  # per cent
+
+
+def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
+    """Orders for the rows of a file."""
+    from bilevelax.tables.csv_files import read_told
+
+    model, told = load(folder), read_told(file)
+    if not len(told.table):
+        raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
+    X, notes = model.schema.encode(told.table, file, model.tail())
+    orders = model.rule.predict(X).reshape(len(X), -1)
+    stock = stock_of(told.table, model.schema, wishes, file)
+    orders = in_packs((orders - stock).clip(0) if stock is not None else orders, wishes.pack, wishes.minimum)
+    seen = model.outlook(X, orders if stock is None else orders + stock)
+    return Ordered(model, told.table, X, orders, seen, [*told.notes, *notes])
+
+
+def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray | None:
+    """What is there or on its way, of each row: a base-stock order fills up to the demand of the protection period."""
+    import numpy as np
+
+    from bilevelax.tables.demands import numbers_of
+
+    if not schema.lead_time:
+        if wishes.on_hand or wishes.on_order:
+            raise ValueError("`--on-hand` and `--on-order` are for models fitted with --lead-time.")
+        return None
+    total = np.zeros((len(table), 1))
+    for option, name in (("on-hand", wishes.on_hand or "on_hand"), ("on-order", wishes.on_order or "on_order")):
+        if name not in table.columns:
+            raise ValueError(
+                f"{file} has no column {name!r}: orders with a lead time need what is in stock and what is on its way, "
+                f"0 where there is none. Add it, or name another with --{option}."
+            )
+        values = numbers_of(table[name]).to_numpy(float)
+        if not np.isfinite(values).all():
+            at = int(np.argmin(np.isfinite(values)))
+            raise ValueError(f"Column {name!r} of {file} must hold a number in every row. Row {at + 1} has none.")
+        total += values[:, None]
+    return total
+
+
+def in_packs(orders: np.ndarray, pack: float | None, minimum: float) -> np.ndarray:
+    """Orders of at least ``minimum``, in whole packs: the nearest number of them that is enough for the minimum."""
+    import numpy as np
+
+    if not (math.isfinite(minimum) and minimum >= 0):
+        raise ValueError(f"`--minimum` must be a number >= 0. Got {minimum:g}.")
+    if pack is None:
+        return np.maximum(orders, minimum) if minimum else orders
+    if not (math.isfinite(pack) and pack > 0):
+        raise ValueError(f"`--pack` must be a positive number of units. Got {pack:g}.")
+    packs = np.maximum(np.floor(orders / pack + 0.5), np.ceil(minimum / pack - 1e-9)) * pack
+    return packs.astype(int) if float(pack).is_integer() else packs
+
+
+def shown(ordered: Ordered) -> Any:
+    """The first orders as a table for a terminal of 80 columns."""
+    from bilevelax.base.text_table import Table
+    from bilevelax.tables.demands import printable
+
+    schema, rows = ordered.model.schema, []
+    for i in range(len(ordered.orders)):
+        for j, target in enumerate(schema.targets):
+            what = [] if len(schema.targets) == 1 else [printable(target)[:16]]
+            if schema.series:
+                what = [printable(" / ".join(str(ordered.table[name].iloc[i]) for name in schema.series["ids"]))[:24]]
+            day = str(ordered.table[schema.date].iloc[i])[:10] if schema.date else str(i + 1)
+            sure = [plain(values[i, j]) for values in ordered.outlook[:3]] if ordered.outlook is not None else []
+            sure += [f"{ordered.outlook.chance[i, j]:.0%}"] if ordered.outlook is not None else []
+            rows.append((day, *what, plain(ordered.orders[i, j]), *sure))
+            if len(rows) == SHOWN:
+                break
+        if len(rows) == SHOWN:
+            break
+    product = ("product",) if schema.series or len(schema.targets) > 1 else ()
+    heads = ("demand 5 %", "50 %", "95 %", "covers") if ordered.outlook is not None else ()
+    return Table("Orders", ("day" if schema.date else "row", *product, "order", *heads), rows)
+
+
+def plain(value: float) -> str:
+    """A number as a planner writes it: 12,340 and 8.5, not 1.234e+04."""
+    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"

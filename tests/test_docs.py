@@ -51,3 +51,11 @@ def test_pages_begin_with_a_sentence():
         title, first = [line for line in page.read_text().splitlines() if line.strip()][:2]
         assert title.startswith(("# ", "```{include}")), page.name
         assert not first.startswith(("##", "|", "```")) or title.startswith("```"), page.name
+
+
+def test_every_erratum_is_shown():
+    """The page's own lines, and that each row but the last, which is measured, has one."""
+    (code,) = blocks("docs/errata.md")
+    exec(compile(code, "docs/errata.md", "exec"), {})
+    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "errata.md").read_text(), re.MULTILINE)
+    assert set(rows[:-1]) <= set(re.findall(r"# (\d+)", code))

@@ -23,6 +23,7 @@ from bilevelax.sklearn.newsvendor import RobustNewsvendor  # noqa: E402
 if TYPE_CHECKING:
     from bilevelax.sklearn.joint import Calibration, calibration, forest_leaves, with_conditional
     from bilevelax.sklearn.meta import Adapted, MetaClassifier, PersonalizedModel
+    from bilevelax.sklearn.robust import RobustClassifier, RobustRegressor
     from bilevelax.sklearn.shift import evaluate_shift, penalty_curve, plot_penalty_curve, shifted
 
 __all__ = [
@@ -36,7 +37,9 @@ __all__ = [
     "MetaClassifier",
     "Neighbours",
     "PersonalizedModel",
+    "RobustClassifier",
     "RobustNewsvendor",
+    "RobustRegressor",
     "SampleAverage",
     "WeightedSampleAverage",
     "baselines",
@@ -58,6 +61,7 @@ __getattr__ = at_first_use(  # what needs JAX or draws: orders from a stored mod
     {
         **dict.fromkeys(("Calibration", "calibration", "forest_leaves", "with_conditional"), "joint"),
         **dict.fromkeys(("Adapted", "MetaClassifier", "PersonalizedModel"), "meta"),
+        **dict.fromkeys(("RobustClassifier", "RobustRegressor"), "robust"),
         **dict.fromkeys(("evaluate_shift", "penalty_curve", "plot_penalty_curve", "shifted"), "shift"),
     },
 )

@@ -85,6 +85,7 @@ __all__ = [
     "sgd",
     "simplex",
     "single_loop",
+    "smooth_products",
     "solve",
     "splines",
     "sqrt_then_linear",

@@ -76,6 +76,7 @@ from bilevelax.problems.lower import frozen as frozen
 from bilevelax.problems.lower import optax_steps as optax_steps
 from bilevelax.problems.reduced import answers as answers
 from bilevelax.problems.reduced import reduced as reduced
+from bilevelax.problems.smooth import smooth_products as smooth_products
 from bilevelax.problems.special_cases import (
     conditional_stochastic as conditional_stochastic,
 )

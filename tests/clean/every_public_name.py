@@ -184,6 +184,7 @@ CALLS = {
     "saa": lambda: gradient(bx.saa(2)),
     "sgd": lambda: answer(bx.sgd()),
     "single_loop": lambda: gradient(bx.single_loop()),
+    "smooth_products": lambda: with_basis(bx.smooth_products(4)),
     "solve": lambda: solved().why,
     "splines": lambda: with_basis(bx.splines(3)),
     "sqrt_then_linear": lambda: run_with(optimizer=optax.sgd(bx.sqrt_then_linear(2))),

@@ -21,6 +21,7 @@ from bilevelax.sklearn.conditional import Forest, Kernel, Neighbours  # noqa: E4
 from bilevelax.sklearn.newsvendor import RobustNewsvendor  # noqa: E402
 
 if TYPE_CHECKING:
+    from bilevelax.sklearn.instruments import IVRegressor
     from bilevelax.sklearn.joint import Calibration, calibration, forest_leaves, with_conditional
     from bilevelax.sklearn.meta import Adapted, MetaClassifier, PersonalizedModel
     from bilevelax.sklearn.robust import RobustClassifier, RobustRegressor
@@ -32,6 +33,7 @@ __all__ = [
     "Calibration",
     "Comparison",
     "Forest",
+    "IVRegressor",
     "Kernel",
     "LinearQuantile",
     "MetaClassifier",
@@ -60,6 +62,7 @@ __getattr__ = at_first_use(  # what needs JAX or draws: orders from a stored mod
     __name__,
     {
         **dict.fromkeys(("Calibration", "calibration", "forest_leaves", "with_conditional"), "joint"),
+        "IVRegressor": "instruments",
         **dict.fromkeys(("Adapted", "MetaClassifier", "PersonalizedModel"), "meta"),
         **dict.fromkeys(("RobustClassifier", "RobustRegressor"), "robust"),
         **dict.fromkeys(("evaluate_shift", "penalty_curve", "plot_penalty_curve", "shifted"), "shift"),

@@ -1,0 +1,113 @@
+"""IVRegressor on the demand design (Hartford et al. 2017) and on returns to schooling (Card 1995). Not a timing."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from published import Row, compared
+
+from bilevelax.applications.instrumental_variables import demand_design, grid, sales
+from bilevelax.base.errors import require_package
+from bilevelax.sklearn import IVRegressor
+
+FIRST = 100  # seed: those below were looked at while defaults were chosen
+TRIALS, QUICK = 20, 2
+SIZES, RHOS = (1000, 5000), (0.1, 0.25, 0.5, 0.9)
+# MSE of DualIV at rho = 0.25, means of 20 trials from its authors' files (KIV, DeepIV there too)
+THEIRS = {
+    (1000, 0.25): "DualIV 7,084 +- 553, DeepIV 11,190 +- 614, KIV 13,808 +- 808",
+    (5000, 0.25): "KIV 14,085, DualIV 27,092",
+}
+SHOCK = 40.0  # where endogeneity is large beside the structural function
+CONTROLS = ["exper", "expersq", "black", "smsa", "south", "smsa66", *(f"reg66{i}" for i in range(2, 10))]
+TEXTBOOK = "0.132 +- 0.055 (Wooldridge's textbook, from Card 1995)"
+
+
+def squared_error(model: Any) -> float:
+    return float(np.mean((model.predict(grid()) - sales(grid())) ** 2))
+
+
+def told(values: list[float]) -> str:
+    error = np.std(values, ddof=1) / len(values) ** 0.5
+    return f"{np.mean(values):,.0f} +- {error:,.0f}"
+
+
+def trials(n: int, rho: float, many: int, shock: float = 1.0) -> tuple[list[float], dict[str, list[float]]]:
+    ours: list[float] = []
+    others: dict[str, list[float]] = {"same functions, instruments ignored": [], "two-stage least squares": []}
+    for seed in range(FIRST, FIRST + many):
+        rows = demand_design(n, rho, np.random.default_rng(seed), shock)
+        ours.append(squared_error(IVRegressor("kernel").fit(*rows)))
+        others["same functions, instruments ignored"].append(squared_error(IVRegressor("kernel").fit(rows.T, rows.y)))
+        others["two-stage least squares"].append(squared_error(IVRegressor().fit(*rows)))
+    return ours, others
+
+
+def demand_row(n: int, rho: float, many: int, shock: float = 1.0) -> Row:
+    begun = time.process_time()
+    ours, others = trials(n, rho, many, shock)
+    name = min(others, key=lambda each: float(np.mean(others[each])))
+    larger = "" if shock == 1 else f", shocks of sales {shock:g} times as large"
+    row = Row(
+        f"demand design, n = {n}, rho = {rho}{larger}: MSE, smaller is better",
+        THEIRS.get((n, rho), "none"),
+        f"{told(ours)}, largest {max(ours):,.0f} (IVRegressor('kernel'))",
+        f"{told(others[name])} ({name})",
+        time.process_time() - begun,
+    )
+    print(*row, sep=", ", flush=True)
+    return row
+
+
+def demand_rows(many: int, rhos: tuple[float, ...]) -> list[Row]:
+    usual = [demand_row(n, rho, many) for n in SIZES for rho in rhos]
+    return [*usual, demand_row(SIZES[-1], RHOS[-1], many, shock=SHOCK)]
+
+
+def schooling() -> Row:
+    """Log wage on years of schooling, which a college nearby moves."""
+    begun = time.process_time()
+    table = require_package("linearmodels.datasets.card", "this benchmark", "benchmarks").load()
+    y, controls = table["lwage"], table[CONTROLS]
+    X, Z = (controls.assign(**{name: table[name]})[[name, *CONTROLS]] for name in ("educ", "nearc4"))
+    fitted = IVRegressor().fit(X, y, Z)
+    from linearmodels.iv import IV2SLS
+
+    theirs = IV2SLS(y, controls.assign(one=1.0), table[["educ"]], table[["nearc4"]]).fit(
+        cov_type="unadjusted", debiased=True
+    )
+    plain = IVRegressor().fit(X, y)
+    ours = f"{fitted.coef_[0]:.4f} +- {fitted.stderr_[0]:.4f} (robust {fitted.robust_stderr_[0]:.4f})"
+    return Row(
+        "returns to schooling (card, 3,010 men): log wage of a year, two-stage least squares on nearc4",
+        TEXTBOOK,
+        f"{ours}, first-stage F {fitted.first_stage_[0].F:.1f}",
+        f"{theirs.params['educ']:.4f} +- {theirs.std_errors['educ']:.4f} (linearmodels); "
+        f"{plain.coef_[0]:.4f} +- {plain.stderr_[0]:.4f} (regression)",
+        time.process_time() - begun,
+    )
+
+
+NOTES = (
+    f"Demand design: means and standard errors of {TRIALS} tables with seeds from {FIRST} on; the defaults of "
+    "IVRegressor('kernel') were chosen on seeds 0 to 3. Nothing is tuned by table but the penalty, by generalised "
+    "cross-validation.",
+    "Published: KIV, DualIV and DeepIV as in the files of DualIV's authors, 20 tables.",
+    "On this design the shock in prices is small beside the structural function: plain regression with the same "
+    "functions does as well as the instrument. The last row has larger shocks.",
+    "Seconds are CPU seconds of a row, on a shared machine.",
+)
+
+
+def run(quick: bool = False) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="`Z` of IVRegressor")  # no weak instrument in silence
+        rows = [schooling(), *(demand_rows(QUICK, RHOS[1:2]) if quick else demand_rows(TRIALS, RHOS))]
+    compared("instrumental_variables", "Instrumental variables", rows, NOTES, quick=quick)
+
+
+if __name__ == "__main__":
+    run()

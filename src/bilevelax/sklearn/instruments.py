@@ -1,0 +1,283 @@
+"""Regression with instrumental variables (applications/instrumental_variables.py) as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from scipy import sparse
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bilevelax.applications.instrumental_variables import Table, pairs
+from bilevelax.base.errors import require_choice, require_integer, require_positive
+from bilevelax.problems.bases import Basis, Given
+from bilevelax.problems.reduced import reduced
+from bilevelax.problems.smooth import frame, leading, products
+from bilevelax.run.solve import solve
+from bilevelax.sklearn._first_stage import (
+    FirstStage,
+    first_stages,
+    is_exogenous,
+    orthonormal,
+    standard_errors,
+    warn_of_weakness,
+)
+from bilevelax.sklearn.conditional import CONDITIONALS, Conditional, make_conditional
+
+STRUCTURES = ("linear", "kernel", "network")
+PENALTIES = 10.0 ** np.arange(-10, 1.5, 0.5)  # tried for outcomes and functions of unit size
+CAUTION = 1.4  # a parameter counts as so many in cross-validation, which else smooths too little (Wood 2017)
+NETWORK_PENALTY = 1e-4
+SMALLEST_BASIS = 3  # rows for each function of the instrument
+
+
+class Functions(NamedTuple):
+    """The functions of a table's columns that a kernel or a straight line is made of; the first is 1."""
+
+    low: np.ndarray
+    width: np.ndarray
+    which: np.ndarray | None  # smooth products; None: the columns themselves
+
+    @classmethod
+    def of(cls, A: np.ndarray, n: int | None) -> Functions:
+        if n is not None:
+            return cls(*frame(A), leading(A.shape[1], n))
+        return cls(A.mean(axis=0), np.where(A.std(axis=0) > 0, A.std(axis=0), 1.0), None)
+
+    def __call__(self, A: np.ndarray) -> np.ndarray:
+        if self.which is None:
+            return np.column_stack([np.ones(len(A)), (A - self.low) / self.width])
+        return np.asarray(products(A, self.low, self.width, self.which, np))
+
+    def of_columns(self, there: np.ndarray) -> np.ndarray:
+        """Which of the functions see these columns only."""
+        if self.which is None:
+            return np.concatenate([[True], there])
+        return np.asarray((self.which[:, ~there] == 0).all(axis=1))
+
+
+class Ridge(NamedTuple):
+    """min_x |r - A x|^2 + n alpha |x|^2, the first weight free, for many alphas from one decomposition."""
+
+    one: np.ndarray  # what becomes of the constant
+    A: np.ndarray  # of the other functions, the constant's part taken out
+    parts: Any
+    r: np.ndarray
+    n: int
+    means: float  # how many means that share no rows these are: the squared size of the matrix that makes them
+
+    @classmethod
+    def of(cls, A: np.ndarray, r: np.ndarray, n: int, means: float) -> Ridge:
+        one = A[:, 0]
+        direction = one / max(np.linalg.norm(one), np.finfo(float).tiny)
+        rest = A[:, 1:] - np.outer(direction, direction @ A[:, 1:])
+        return cls(one, rest, np.linalg.svd(rest, full_matrices=False), r - direction * (direction @ r), n, means)
+
+    def weights(self, alpha: float) -> np.ndarray:
+        U, s, Vt = self.parts
+        if alpha == 0:
+            s = np.where(s > 1e-10 * max(s.max(initial=0.0), 1e-300), s, np.inf)  # of least length
+        return np.asarray(Vt.T @ (s / np.where(np.isinf(s), np.inf, s**2 + self.n * alpha) * (U.T @ self.r)))
+
+    def cross_validation(self, alpha: float) -> float:
+        """Generalised: squared residuals over the square of the freedom that is left."""
+        _, s, _ = self.parts
+        left = self.means - 1 - CAUTION * float(np.sum(s**2 / (s**2 + self.n * alpha)))
+        return float(np.sum((self.r - self.A @ self.weights(alpha)) ** 2) / left**2) if left > 0 else np.inf
+
+
+class IVRegressor(RegressorMixin, BaseEstimator):
+    r"""What X does to y, where shocks that nobody recorded move both, from instruments Z that move X alone.
+
+    .. math::
+        \min_h E_z \big( E[y - h(X) \mid Z = z] \big)^2
+
+    With a straight line and the instruments as they are, this is two-stage least squares, with its standard errors.
+    Columns of X that affect y by themselves (controls) belong into X and into Z.
+
+    Args:
+        structural: h is ``"linear"``, ``"kernel"`` (smooth functions of the columns and of their products, straight
+            beyond the data) or ``"network"`` (one hidden layer, by `solve`).
+        conditional: how E[. | Z = z] is found: ``"joint"`` (least squares on functions of z: straight lines for a
+            linear h, else smooth ones), or weights on rows: ``"knn"``, ``"forest"``, ``"kernel"`` or one of the classes
+            behind these.
+        alpha: penalty of h for columns and outcomes of unit size. By default 0 for a linear h, chosen by generalised
+            cross-validation for a kernel, 1e-4 for a network.
+        components: functions of the instrument, at most a third of the rows; a kernel has twice as many of X.
+        width: hidden units of a network.
+        random_state: seed of a forest and of a network's first weights.
+
+    Attributes:
+        coef\_, intercept\_: of a linear h.
+        stderr\_, robust_stderr\_: standard errors of ``coef_``, errors of equal variance and of any (HC1); of linear h
+            by ``"joint"`` without penalty.
+        first_stage\_: for each column of X that is no combination of Z, its first-stage F. Below 10 a warning tells so.
+        alpha\_: the penalty that was used.
+    """
+
+    def __init__(
+        self,
+        structural: str = "linear",
+        *,
+        conditional: Any = "joint",
+        alpha: float | None = None,
+        components: int = 300,
+        width: int = 32,
+        random_state: Any = None,
+    ) -> None:
+        self.structural = structural
+        self.conditional = conditional
+        self.alpha = alpha
+        self.components = components
+        self.width = width
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, Z: Any = None) -> IVRegressor:
+        """Fit h to treatments X, outcomes y and instruments Z, one row each.
+
+        Without Z the columns of X are their own instruments: plain regression.
+        """
+        self._require_settings()
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        Z = X if Z is None else self._instruments(Z, X)
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        smooth = self.structural != "linear"
+        most = max(1, min(self.components, len(X) // SMALLEST_BASIS))
+        of_z = Functions.of(Z, most if smooth else None)
+        phi = of_z(Z)
+        Q = orthonormal(phi)
+        exogenous = is_exogenous(X, orthonormal(Functions.of(Z, None)(Z)))
+        self._require_enough(X, exogenous, Q, smooth)
+        theirs = is_exogenous(Z, orthonormal(Functions.of(X, None)(X)))  # instruments that are in X too
+        self.first_stage_: list[FirstStage] = first_stages(X, exogenous, Q, phi[:, of_z.of_columns(theirs)])
+        warn_of_weakness(self.first_stage_, type(self).__name__)
+        self.centre_, self.scale_ = float(y.mean()), float(y.std()) or 1.0
+        target = (y - self.centre_) / self.scale_
+        if self.structural == "network":
+            return self._fit_network(X, target, Z, phi)
+        self.functions_ = Functions.of(X, 2 * most if smooth else None)
+        self._fit_ridge(self.functions_(X), target, self._averages(X, y, Z, Q))
+        return self if smooth else self._straight(X, y, Q)
+
+    def _require_settings(self) -> None:
+        owner = type(self).__name__
+        require_choice("structural", owner, self.structural, STRUCTURES)
+        for name, least in {"components": 1, "width": 1}.items():
+            require_integer(name, owner, getattr(self, name), least)
+        if self.alpha != 0:
+            require_positive("alpha", owner, self.alpha, optional=True)
+        if not isinstance(self.conditional, Conditional):
+            require_choice("conditional", owner, self.conditional, ("joint", *CONDITIONALS[:3]))
+        if self.structural == "network" and self.conditional != "joint":
+            raise ValueError(
+                f"`conditional` of {owner} must be 'joint' for a network. Got {self.conditional!r}; take a kernel, "
+                "or sklearn.with_conditional and solve."
+            )
+
+    def _instruments(self, Z: Any, X: np.ndarray) -> np.ndarray:
+        Z = check_array(Z, dtype=np.float64, input_name="Z", ensure_2d=False)
+        Z = Z[:, None] if Z.ndim == 1 else Z
+        check_consistent_length(X, Z)
+        return np.asarray(Z)
+
+    def _require_enough(self, X: np.ndarray, exogenous: np.ndarray, Q: np.ndarray, smooth: bool) -> None:
+        """A linear h needs an instrument for each column."""
+        moved = int((~exogenous).sum())
+        spare = Q.shape[1] - 1 - np.linalg.matrix_rank(X[:, exogenous] - X[:, exogenous].mean(axis=0))
+        if not smooth and spare < moved:
+            raise ValueError(
+                f"`Z` of {type(self).__name__} must hold, beside the columns of X that are exogenous, at least one "
+                f"instrument for each of the other {moved}. Got {max(spare, 0)}; add instruments, or put exogenous "
+                "columns of X into Z too."
+            )
+
+    def _averages(self, X: np.ndarray, y: np.ndarray, Z: np.ndarray, Q: np.ndarray) -> Any:
+        """A matrix: rows to conditional means at the instruments, up to a rotation; None where these are the rows."""
+        if Z is X:
+            return None
+        if self.conditional == "joint":
+            return Q.T
+        seen = np.column_stack([X, y])
+        fitted = make_conditional(self.conditional, type(self).__name__).fit(Z, seen, self.seed_)
+        weights = fitted.weights(Z, own=np.arange(len(Z)))
+        return weights if fitted.n_rows_ == len(Z) else _spread(weights, fitted.rows_, len(Z))
+
+    def _fit_ridge(self, psi: np.ndarray, target: np.ndarray, averages: Any) -> None:
+        A, r = (psi, target) if averages is None else (averages @ psi, averages @ target)
+        means = len(target) if averages is None else averages.power(2).sum() if sparse.issparse(averages) else len(r)
+        path = Ridge.of(np.asarray(A), np.asarray(r), len(target), float(means))
+        alpha = self.alpha
+        if alpha is None:
+            smooth = self.structural == "kernel"
+            alpha = float(min(PENALTIES, key=path.cross_validation)) if smooth else 0.0
+        self.alpha_ = float(alpha)
+        rest = path.weights(self.alpha_)
+        one = np.asarray(A)[:, 0]
+        first = one @ (np.asarray(r) - np.asarray(A)[:, 1:] @ rest) / (one @ one)
+        self.weights_ = np.concatenate([[first], rest])
+
+    def _straight(self, X: np.ndarray, y: np.ndarray, Q: np.ndarray) -> IVRegressor:
+        """Coefficients in the units of the columns, and their standard errors."""
+        functions = self.functions_
+        self.coef_ = self.scale_ * self.weights_[1:] / functions.width
+        self.intercept_ = float(self.centre_ + self.scale_ * self.weights_[0] - self.coef_ @ functions.low)
+        if self.conditional == "joint" and self.alpha_ == 0:
+            scaled = functions(X)
+            errors = standard_errors(scaled, Q, y - self._values(X))
+            self.stderr_, self.robust_stderr_ = (each[1:] / functions.width for each in errors)
+        return self
+
+    def _fit_network(self, X: np.ndarray, target: np.ndarray, Z: np.ndarray, phi: np.ndarray) -> IVRegressor:
+        """`solve` on the problem of the application, reduced to the functions of the instrument."""
+        self.alpha_ = NETWORK_PENALTY if self.alpha is None else float(self.alpha)
+        self.functions_ = Functions.of(X, None)
+        rows = Table(self.functions_(X)[:, 1:], target, phi)
+        basis = Basis("functions of the instrument", lambda z: Given(lambda each: each), redundant=True)
+        problem = reduced(pairs(network, rows, self.alpha_), basis)
+        start = first_network(X.shape[1], self.width, random.key(self.seed_))
+        self.solved_ = solve(problem, start, key=random.key(self.seed_), tol=3e-3, progress=False)
+        self.weights_ = jax.tree.map(np.asarray, self.solved_.x)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """h(X): what y is on average where X is set, not merely seen."""
+        check_is_fitted(self, "weights_")
+        return self._values(validate_data(self, X, reset=False, dtype=np.float64))
+
+    def _values(self, X: np.ndarray) -> np.ndarray:
+        if self.structural == "network":
+            scaled = jnp.asarray(self.functions_(X)[:, 1:], float)
+            value = np.asarray(jax.vmap(network, (None, 0))(self.solved_.x, scaled), np.float64)
+        else:
+            value = self.functions_(X) @ self.weights_
+        return np.asarray(self.centre_ + self.scale_ * value)
+
+
+def first_network(columns: int, width: int, key: Any) -> dict[str, jax.Array]:
+    """A straight line of zero, and tanh units of random directions whose weights are zero."""
+    key_w, key_b = random.split(key)
+    return {
+        "line": jnp.zeros(columns, float),
+        "constant": jnp.zeros((), float),
+        "directions": random.normal(key_w, (width, columns), float) / np.sqrt(columns),
+        "shifts": random.normal(key_b, (width,), float),
+        "heights": jnp.zeros(width, float),
+    }
+
+
+def network(x: dict[str, jax.Array], z: jax.Array) -> jax.Array:
+    """A straight line and one hidden layer."""
+    hidden = jnp.tanh(x["directions"] @ z + x["shifts"])
+    value: jax.Array = x["constant"] + x["line"] @ z + x["heights"] @ hidden
+    return value
+
+
+def _spread(weights: Any, columns: np.ndarray, n: int) -> Any:
+    """Weights on some rows as weights on all."""
+    place = sparse.csr_matrix((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), n))
+    return weights @ place

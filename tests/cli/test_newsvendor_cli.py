@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bilevelax.cli import app
+from bilevelax.cli._newsvendor_options import backlog_of, costs_option
 from bilevelax.cli._newsvendor_order import in_packs
-from bilevelax.cli.newsvendor import backlog_of
 
 runner = CliRunner()
 
@@ -195,7 +195,7 @@ WRONG = {
         (),
         "would both become 'shop=a'. Rename one of them",
     ),
-    "folds": (HEADER, days(), ("--folds", 0), "`cv` of RobustNewsvendor must be an integer >= 2. Got 0"),
+    "folds": (HEADER, days(), ("--folds", 0), "`--folds` must be 1 or more. Got 0"),
     "perturb": (HEADER, days(), ("--perturb", "shop"), "`--perturb` names 'shop', which is no column of numbers"),
     "no date column": (HEADER, days(), ("--date", "when"), "has no column 'when', which holds the dates"),
     "no dates": (
@@ -283,8 +283,22 @@ def test_orders_in_packs():
 
 
 def test_a_service_level_is_a_cost():
-    assert backlog_of(2.0, None, 0.95) == pytest.approx(38.0) and backlog_of(1.0, None, None) == 3.0
+    assert backlog_of(2.0, None, 0.95, []) == pytest.approx(38.0) and backlog_of(1.0, None, None, []) == 3.0
+    assert backlog_of([1.0, 2.0], None, 0.75, []) == pytest.approx([3.0, 6.0])
     with pytest.raises(ValueError, match="say the same thing: give one of them"):
-        backlog_of(1.0, 9.0, 0.9)
+        backlog_of(1.0, "9", 0.9, [])
     with pytest.raises(ValueError, match=r"must be between 0 and 1, such as .95. Got 95"):
-        backlog_of(1.0, None, 95.0)
+        backlog_of(1.0, None, 95.0, [])
+
+
+def test_costs_of_each_product():
+    assert costs_option("backlog", "fish=5, steak=9", ["steak", "fish"]) == [9.0, 5.0]
+    for words, sentence in {
+        "steak=9": "it has no number for 'fish'",
+        "steak=9,fish=5,lamb=3": "it names 'lamb', which is none of them",
+        "steak=9,fish=much": "Got 'fish=much'",
+        "much": "such as steak=9,fish=5. Got 'much'",
+        "-1": "`--backlog` must be a positive number. Got -1",
+    }.items():
+        with pytest.raises(ValueError, match=sentence):
+            costs_option("backlog", words, ["steak", "fish"])

@@ -41,6 +41,7 @@ def read_past(file: Path, asked: Asked) -> Past:
     from bilevelax.tables import demands, health
     from bilevelax.tables import schema as tables
     from bilevelax.tables.csv_files import read_told
+    from bilevelax.tables.stockouts import pile_findings
 
     told = read_told(file)
     names = lambda option: [] if option is None else tables.named(option, told.table.columns)
@@ -51,6 +52,7 @@ def read_past(file: Path, asked: Asked) -> Past:
     )
     found = [*told.notes, *known.health, *health.date_findings(known.table, schema.date, schema.day_first)]
     found += health.repeated_findings(known.table, targets, known.rows)
+    found += [] if stockout else pile_findings(known.y, targets)
     found += health.column_findings(known.table, schema.columns, known.y, targets)
     return encoded(file, schema, asked, known, found)
 

@@ -40,6 +40,31 @@ def subsample_note(rows: int) -> list[str]:
     return [f"The forest sees {weights.FOREST_ROWS} of the {rows} rows, the policy {contexts}; chosen at random."]
 
 
+def with_lost_demand(past: Past, costs: dict[str, Any]) -> tuple[Past, list[str]]:
+    """(the rows with a demand in place of each sale that ended with the stock, what to tell of it)."""
+    if past.sold_out is None:
+        return past, []
+    import numpy as np
+
+    from bilevelax.applications.newsvendor import censored
+    from bilevelax.sklearn.conditional import Forest
+
+    levels = critical(costs, len(past.schema.targets))
+    told = [
+        censored.identified(past.y[:, j], past.sold_out[:, j], float(levels[j]), name)
+        for j, name in enumerate(past.schema.targets)
+    ]
+    return past._replace(y=censored.demands(Forest(), np.asarray(past.X, float), past.y, past.sold_out)), told
+
+
+def critical(costs: dict[str, Any], outputs: int) -> np.ndarray:
+    """The share of days on which the best order covers demand, of each product: b / (b + h)."""
+    import numpy as np
+
+    h, b = (np.broadcast_to(np.asarray(costs[name], float), outputs) for name in ("holding_cost", "backlog_cost"))
+    return b / (b + h)
+
+
 def learn(past: Past, perturb: str | None, **settings: Any) -> tuple[Any, list[str], list[str]]:
     """(fitted model, the columns that may move, warnings)."""
     from bilevelax.sklearn import RobustNewsvendor

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from bilevelax.base.text_table import Table, show
+from bilevelax.cli import _newsvendor_options as options
 from bilevelax.cli import _newsvendor_order, _newsvendor_work
 from bilevelax.cli._newsvendor_past import Asked, read_past
 from bilevelax.cli._options import AsJson
@@ -33,32 +34,6 @@ def say(*lines: str) -> None:
         typer.echo(printable(line))
 
 
-def cost_option(name: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"`--{name}` must be a positive number. Got {value:g}.")
-    return value
-
-
-def backlog_of(holding: float, backlog: float | None, service_level: float | None) -> float:
-    """The cost of a unit missing; b / (b + h) is the share of days on which the best order covers demand."""
-    if service_level is None:
-        return cost_option("backlog", 3.0 if backlog is None else backlog)
-    if backlog is not None:
-        raise ValueError("`--service-level` and `--backlog` say the same thing: give one of them.")
-    if not 0 < service_level < 1:
-        raise ValueError(f"`--service-level` must be between 0 and 1, such as .95. Got {service_level:g}.")
-    return holding * service_level / (1 - service_level)
-
-
-def penalty_option(word: str) -> Any:
-    if word == "cv":
-        return word
-    try:
-        return float(word)
-    except ValueError:
-        raise ValueError(f"`--penalty` must be a number, inf or cv. Got {word!r}.") from None
-
-
 def health_block(findings: list[str]) -> list[str]:
     """What to look at in the data, before anything else."""
     if not findings:
@@ -74,29 +49,24 @@ def number(value: float) -> Any:
 
 @app.command()
 def fit(
-    file: Annotated[Path, typer.Argument(help="CSV of past days, one row each.")],
-    target: Annotated[str, typer.Option(help="Column of the demand; several, separated by commas.")],
-    holding: Annotated[float, typer.Option(help="Cost of a unit left over.")] = 1.0,
-    backlog: Annotated[float | None, typer.Option(help="Cost of a unit missing; by default 3.")] = None,
-    service_level: Annotated[
-        float | None, typer.Option(help="Share of days to cover demand on, such as .95, instead of --backlog.")
-    ] = None,
-    date: Annotated[
-        str | None, typer.Option(help="Column of dates; by default `date`, `Date` or `Datum`, if there is one.")
-    ] = None,
-    dates: Annotated[
-        str, typer.Option(help="plain (weekday, month), season (and a smooth day of the year) or trend (and years).")
-    ] = "season",
-    category: Annotated[
-        str | None, typer.Option(help="Columns of numbers that are names (stores, items), separated by commas.")
-    ] = None,
-    perturb: Annotated[
-        str | None, typer.Option(help="Columns whose values may be off, separated by commas; by default measurements.")
-    ] = None,
-    penalty: Annotated[str, typer.Option(help="Price of moving them: a number, inf, or cv to choose.")] = "cv",
-    folds: Annotated[int, typer.Option(help="Folds in time that choose; 1: the last fifth of the rows.")] = 1,
-    policy: Annotated[str, typer.Option(help="mlp or linear.")] = "mlp",
-    max_iter: Annotated[int, typer.Option(help="Training steps.")] = 800,
+    file: options.PastFile,
+    target: options.Target,
+    holding: options.Holding = "1",
+    backlog: options.Backlog = None,
+    service_level: options.ServiceLevel = None,
+    date: options.Date = None,
+    dates: options.Dates = "season",
+    holidays: options.Holidays = None,
+    lags: options.Lags = None,
+    category: options.Category = None,
+    ids: options.Ids = None,
+    stockout: options.Stockout = None,
+    lead_time: options.LeadTime = 0,
+    perturb: options.Perturb = None,
+    penalty: options.Penalty = "cv",
+    folds: options.Folds = 1,
+    policy: options.Policy = "mlp",
+    max_iter: options.MaxIter = 800,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("model"),
     as_json: AsJson = False,
@@ -105,29 +75,36 @@ def fit(
 
     Example: bilevelax newsvendor fit demand.csv --target demand --holding 1 --backlog 9 --out model/
     """
-    settings = {
-        "holding_cost": cost_option("holding", holding),
-        "backlog_cost": backlog_of(holding, backlog, service_level),
-        "penalty": penalty_option(penalty),
-        "cv": None if folds == 1 else folds,
-        "policy": policy,
-        "max_iter": max_iter,
-        "random_state": seed,
-    }
+    if folds < 1:
+        raise ValueError(f"`--folds` must be 1 or more. Got {folds}.")
+    asked = Asked(target, date, category, dates, ids, stockout, lags, holidays, lead_time)
+    settings = {"penalty": options.penalty_option(penalty), "cv": None if folds == 1 else folds, "policy": policy}
+    settings |= {"max_iter": max_iter, "random_state": seed}
+    prices = lambda targets: options.prices(holding, backlog, service_level, targets)
+    fit_file(file, asked, prices, perturb, settings, out, as_json)
+
+
+def fit_file(
+    file: Path, asked: Asked, prices: Any, perturb: str | None, settings: dict[str, Any], out: Path, as_json: bool
+) -> None:
+    """Read, learn, save and tell. ``prices(targets)`` are the costs."""
+    prices(None)  # what is wrong whatever the file is told before it is read
     with busy(f"Reading {file}"):
-        past = read_past(file, Asked(target, date, category, dates))
+        past = read_past(file, asked)
+    costs = prices(past.schema.targets)
     told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
         say(head, *health_block(past.health), *past.schema.report(), *told)
     out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before the work
-    tell(f"Learning from {len(past.X)} rows: a forest, then {max_iter} steps for each penalty")
-    model, movable, warned = _newsvendor_work.learn(past, perturb, **settings)
+    tell(f"Learning from {len(past.X)} rows: a forest, then {settings['max_iter']} steps for each penalty")
+    past, lost = _newsvendor_work.with_lost_demand(past, costs)
+    model, movable, warned = _newsvendor_work.learn(past, perturb, **costs, **settings)
     _newsvendor_work.save(model, past, out)
     if as_json:
-        print_json(fit_document(model, past, movable, [*told, *warned], out))
+        print_json(fit_document(model, past, movable, [*told, *lost, *warned], out))
         return
-    say(*fit_lines(model, movable), *warned, f"Model: {out}")
+    say(*lost, *fit_lines(model, movable), *warned, f"Model: {out}")
 
 
 def fit_document(model: Any, past: Any, movable: list[str], notes: list[str], out: Path) -> dict[str, Any]:
@@ -150,17 +127,13 @@ def fit_lines(model: Any, movable: list[str]) -> list[str]:
 
 @app.command()
 def order(
-    model: Annotated[Path, typer.Argument(help="Folder written by fit.")],
+    model: options.Folder,
     file: Annotated[Path, typer.Argument(help="CSV of the days to order for.")],
     out: Annotated[Path, typer.Option(help="CSV to write: the columns of FILE and `order`.")] = Path("orders.csv"),
-    pack: Annotated[float | None, typer.Option(help="Order whole packs of so many units; 1: whole units.")] = None,
-    minimum: Annotated[float, typer.Option(help="Order at least so many units.")] = 0.0,
-    on_hand: Annotated[
-        str | None, typer.Option(help="With a lead time: column of the stock, by default on_hand.")
-    ] = None,
-    on_order: Annotated[
-        str | None, typer.Option(help="With a lead time: column of what is on its way, by default on_order.")
-    ] = None,
+    pack: options.Pack = None,
+    minimum: options.Minimum = 0.0,
+    on_hand: options.OnHand = None,
+    on_order: options.OnOrder = None,
     as_json: AsJson = False,
 ) -> None:
     """Orders for new days.
@@ -186,7 +159,7 @@ def order(
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Folder written by fit.")],
+    model: options.Folder,
     file: Annotated[Path, typer.Argument(help="CSV of later days with their demand.")],
     out: Annotated[
         list[Path] | None,

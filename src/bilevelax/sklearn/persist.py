@@ -22,9 +22,12 @@ PLAIN = (str, int, float, bool, type(None))
 NOT_SAVED = ("perturb", "cv")  # of the constructor: only `fit` needs them
 YES_NO = one_of(True, False)
 COUNT = integer(0, 2**53)
+COST_NAMES = ("holding_cost", "backlog_cost")
 COST = number(0)
+COSTS = either(COST, list_of(COST, least=1))  # one for all products, or one for each
 SETTINGS = {
-    **{name: COST for name in ("holding_cost", "backlog_cost", "smoothing", "learning_rate", "weight_decay")},
+    **{name: COSTS for name in COST_NAMES},
+    **{name: COST for name in ("smoothing", "learning_rate", "weight_decay")},
     "penalty": either(number(1e-300), one_of("inf", "cv")),
     "policy": one_of(*STORED_RULES),
     "members": integer(1, 10**6),
@@ -54,7 +57,9 @@ DECLARED_FITTED = record(
 def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str, Any], **arrays: np.ndarray) -> Path:
     """Write what `predict` needs, ``extra`` (plain JSON) and further arrays."""
     settings = {k: value for k, value in model.get_params(deep=False).items() if k not in NOT_SAVED}
-    odd = [name for name, value in settings.items() if not isinstance(value, PLAIN)]
+    for name in COST_NAMES:  # one for each product
+        settings[name] = np.asarray(settings[name], float).tolist()
+    odd = [name for name in settings.keys() - set(COST_NAMES) if not isinstance(settings[name], PLAIN)]
     if odd:
         raise ValueError(f"A model whose `{odd[0]}` is an object cannot be saved as JSON; use pickle or skops for it.")
     if isinstance(settings["penalty"], float) and np.isinf(settings["penalty"]):
@@ -153,7 +158,7 @@ def _require_scalings_that_fit(folder: Path, document: dict[str, Any], scalings:
         require(bool(inside.all()), path, f"{name}_centre", rule, float(each.centre[where]))
     settings, unit = document["settings"], document["fitted"]["unit"]
     if "schema" in document:  # fitted from a file, so that all rows had the same costs
-        costs = settings["holding_cost"] + settings["backlog_cost"]
+        costs = np.add(settings["holding_cost"], settings["backlog_cost"])
         expected = float(np.sum(costs * scalings["demands"].scale))
         rule = f"{expected:g}, from the costs and the scale of the demands"
         require(bool(np.isclose(unit, expected, rtol=1e-6)), folder / "model.json", "fitted.unit", rule, unit)

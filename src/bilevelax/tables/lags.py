@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.base.declared import integer, list_of, number, record
-from bilevelax.tables.windows import History, sums
+from bilevelax.tables.windows import BEYOND, History, sums
 
 Lags = dict[str, Any]  # as stored in a model
 
@@ -50,9 +50,9 @@ def columns(
     A row of day t sees D(t - k), and the mean of the k days up to t - k_1, where k_1 is the least lag: an order for
     day t is placed at most k_1 days before. A day without a row is looked for another k days before, up to 8 times.
     """
-    made, late = {}, np.zeros(len(days), bool)
+    made = {}
     least, fill = min(lags["days"]), np.asarray(lags["fill"])
-    newest = sums(history, series, days - least, days - 1)[1] if len(days) else np.zeros(0)
+    late = sums(history, series, days - least, np.full(len(days), BEYOND // 2))[1] == 0
     for k in lags["days"]:
         before = np.full((len(days), len(targets)), np.nan)
         mean = before.copy()
@@ -62,11 +62,9 @@ def columns(
             back = days - least - (again - 1) * k
             total, rows = sums(history, series, back - k + 1, back)
             mean = np.where(np.isnan(mean) & (rows > 0)[:, None], total / np.maximum(rows, 1)[:, None], mean)
-            late |= (again == 1) & (rows == 0)
         for j, target in enumerate(targets):
             for name, values in zip(_names(target, k), (before[:, j], mean[:, j]), strict=True):
                 made[name] = np.where(np.isnan(values), fill[j], values)
-    late &= newest == 0
     if not late.any():
         return made, []
     told = f"{int(late.sum())} rows have no known demand on the days before them, so older days stand for these"

@@ -32,13 +32,14 @@ def mask(table: Any, columns: list[str], targets: list[str], y: np.ndarray, path
 
 
 def _sold_out(column: Any, name: str, sold: np.ndarray, path: Any) -> np.ndarray:
-    words = column.fillna("").astype(str).str.strip().str.lower()
+    words = column.astype(object).where(column.notna(), "").astype(str).str.strip().str.lower()
     if words.isin((*YES, *NO)).all():
         return words.isin(YES).to_numpy()
     stock = numbers_of(column)
     bad = (stock.isna() & column.notna()).to_numpy()
     if bad.any():
-        at = int(np.argmax(bad))
+        odd = bad & ~words.isin((*YES, *NO)).to_numpy()
+        at = int(np.argmax(odd if odd.any() else bad))
         raise ValueError(
             f"Column {name!r} of {path} must say yes or no (1 or 0), or hold the stock of the day. "
             f"Got {column.iloc[at]!r} in row {at + 1}."

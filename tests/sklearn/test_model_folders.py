@@ -100,7 +100,11 @@ CHANGED = {
     "columns without end": (fitted(n_features_in_=3 * 10**8), "`fitted.n_features_in_` must be an integer"),
     "a policy that is none": (settings(policy="rm"), "`settings.policy` must be one of 'linear', 'mlp'"),
     "a setting that is none": (settings(evil=1), "`settings` must be a map without 'evil'"),
-    "a cost that is a list": (settings(holding_cost=[1]), "`settings.holding_cost` must be a number"),
+    "costs of more products": (
+        settings(holding_cost=[1, 2]),
+        "`settings.holding_cost` must be a number, or a list of 1",
+    ),
+    "a cost that is a word": (settings(holding_cost=["1"]), "`settings.holding_cost"),
     "a unit of nothing": (fitted(unit=0), "`fitted.unit` must be a number in"),
     "another unit": (fitted(unit=1.0), "`fitted.unit` must be .*, from the costs and the scale of the demands"),
     "a penalty that is none": (fitted(penalty_="none"), "`fitted.penalty_` must be a positive number as a text"),

@@ -137,6 +137,10 @@ def _require_parts_that_fit(path: Path, document: dict[str, Any], arrays: int) -
     told = fitted["policy_arrays"]
     require(told == arrays, path, "fitted.policy_arrays", f"{arrays}, as the policy has", told)
     require(outputs == 1 or not fitted["flat"], path, "fitted.flat", "false where there are many outputs", True)
+    for name in COST_NAMES:
+        cost = document["settings"][name]
+        good = not isinstance(cost, list) or len(cost) == outputs
+        require(good, path, f"settings.{name}", f"a number, or a list of {outputs}", cost)
     good = not names or len(set(names)) == len(names) == columns
     require(good, path, "fitted.names", f"a list of {columns} different texts, or empty", names)
     if "schema" in document:

@@ -55,24 +55,29 @@ def finite(name):
 # context and the level. A new estimator without an entry has its mean taken for granted.
 LONG = bx.sgd(beta0=1e6)  # every step is 1 / (2 L_g1)
 EXACT = {
-    "antithetic_mlmc": lambda L: bx.antithetic_mlmc(2, levels=2, correction_rate=0.5, factor=2),
-    "bsvrb": lambda L: bx.bsvrb(blocks=CONTEXTS),
-    "dl_sgd": lambda L: bx.dl_sgd(6, LONG, bx.dense(1)),
-    "envelope": lambda L: bx.envelope(n=1, steps=64),
-    "imaml": lambda L: bx.imaml(n=1, steps=None, cg_steps=50),
-    "maml": lambda L: bx.maml(64, 1 / L),
-    "rt_mlmc": lambda L: bx.rt_mlmc(6, LONG, bx.dense(1), base_level=3),
-    "saa": lambda L: bx.saa("all"),
-    "single_loop": lambda L: bx.single_loop(table=True, beta=1 / L),
+    "antithetic_mlmc": lambda L, K: bx.antithetic_mlmc(2, levels=2, correction_rate=0.5, factor=2),
+    "bsvrb": lambda L, K: bx.bsvrb(blocks=CONTEXTS),
+    "dl_sgd": lambda L, K: bx.dl_sgd(K, LONG, bx.dense(1)),
+    "envelope": lambda L, K: bx.envelope(n=1, steps=64),
+    "imaml": lambda L, K: bx.imaml(n=1, steps=None, cg_steps=50),
+    "maml": lambda L, K: bx.maml(64, 1 / L),
+    "rt_mlmc": lambda L, K: bx.rt_mlmc(K, LONG, bx.dense(1), base_level=K - 3),
+    "saa": lambda L, K: bx.saa("all"),
+    "single_loop": lambda L, K: bx.single_loop(table=True, beta=1 / L),
 }
 ONLY = {"envelope": ("wdro_si",)}  # min-max problems: elsewhere the implicit term, which it leaves out, is not zero
 
-STIFF = {("dl_sgd", "scheduling"), ("rt_mlmc", "scheduling")}  # L_g1 is 100 mu_g: so few steps leave a bias
+K, STIFF = 6, {"scheduling": 8}  # L_g1 is 100 mu_g: 126 steps leave 42 % of bias, 510 none (measured in test_pairs)
 
 
 def exact_pairs():
     """Those whose mean is the gradient."""
-    return [(e, a) for e, a in pairs() if e in EXACT and a in ONLY.get(e, (a,)) and (e, a) not in STIFF]
+    return [(e, a) for e, a in pairs() if e in EXACT and a in ONLY.get(e, (a,))]
+
+
+def exact(estimator, application, epochs=None):
+    """The estimator with those settings; epochs of SGD as many as the follower needs."""
+    return EXACT[estimator](finite(application)[0].L_g1, epochs or STIFF.get(application, K))
 
 
 def in_a_row(estimator):

@@ -13,7 +13,7 @@ from bilevelax.base.errors import require_integer, require_key, require_positive
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Key, Problem, X
-from bilevelax.diagnostics.estimates import BATCHES, WITHOUT_END, batched, means
+from bilevelax.diagnostics.estimates import BATCHES, batched, means, unbiased
 from bilevelax.diagnostics.host import flat, flat_rows, unflat
 from bilevelax.diagnostics.intervals import projected_norm, squared_norm
 from bilevelax.diagnostics.reference import all_outcomes
@@ -114,12 +114,12 @@ class Rows(NamedTuple):
 
 
 @functools.lru_cache(maxsize=16)
-def rows_of(n: int | None, estimator: Estimator | None, stored: bool, M: int | None) -> Rows:
+def rows_of(n: int | None, estimator: Estimator, given: bool, stored: bool, M: int | None) -> Rows:
     """One row of all there is where it is stored; else `BATCHES` independent means. Made, so compiled, once."""
-    contexts = "independent" if M is None or estimator else "spread"
+    contexts = "independent" if M is None or given else "spread"
     each = -(-(n or ESTIMATES) // BATCHES)
-    if estimator is not None or not stored:
-        return Rows(batched(estimator or WITHOUT_END, each, contexts), each, BATCHES)
+    if given or not stored:
+        return Rows(batched(estimator, each, contexts), each, BATCHES)
     # one context after another: none is lost among many rows
     whole = M is not None and (n or STORED) >= M
     each = M if whole and M else each
@@ -151,8 +151,9 @@ def certifier(
     """`certify` for many looks."""
 
     def look(problem: Problem, x: X, key: Key) -> Certificate:
-        made = rows_of(n, estimator, problem.support is not None, problem.n_contexts)
-        rows, tails = gradients(problem, x, key, made, estimator is not None)
+        given, stored = estimator is not None, problem.support is not None
+        made = rows_of(n, estimator or unbiased(problem), given, stored, problem.n_contexts)
+        rows, tails = gradients(problem, x, key, made, given)
         if constraint is not None:
             found = projected_norm(rows, flat(x), lambda vector: flat(constraint(unflat(vector, x))), level)
         else:

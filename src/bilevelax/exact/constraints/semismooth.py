@@ -134,10 +134,12 @@ def semismooth_newton(
     going_on = lambda s: s.better & (s.norm > 0) & (s.error > goal) & (s.iterations < iterations)
     end = lax.while_loop(going_on, step, state)
     face = inside.land(trees.add_scale(end.y, -end.t, end.slope))[1]
-    rounding = 100 * jnp.finfo(start.dtype).eps * (tree.norm(end.slope) + tree.norm(end.y) / end.t)
-    solved = (end.error <= UNSOLVED) | (end.norm <= rounding)
+    rounding = 100 * float(jnp.finfo(start.dtype).eps)
+    still = end.norm <= rounding * (tree.norm(end.slope) + tree.norm(end.y) / end.t)
+    # the last step is no measure of what is left where it ended at rest: from y = 0 it is infinite against y
+    error = jnp.where(still, jnp.minimum(end.error, rounding), end.error)
     counts = end.iterations, end.gradients, end.products
-    return Solution(end.y, end.norm, end.error, solved, *counts, where=Where(face, end.t))
+    return Solution(end.y, end.norm, error, error <= UNSOLVED, *counts, where=Where(face, end.t))
 
 
 def newton_direction(

@@ -133,10 +133,17 @@ def semismooth_newton(
     state = State(y, slope, t, start, jnp.ones_like(start), jnp.ones((), bool), zero, zero + 1, zero + 1)
     going_on = lambda s: s.better & (s.norm > 0) & (s.error > goal) & (s.iterations < iterations)
     end = lax.while_loop(going_on, step, state)
+    return answer_of(end, inside)
+
+
+def answer_of(end: State, inside: Inside) -> Solution:
+    """Where the steps ended, on which face, and what they left.
+
+    The last step is no measure of that where it ended at rest: from y = 0 it is infinite against y.
+    """
     face = inside.land(trees.add_scale(end.y, -end.t, end.slope))[1]
-    rounding = 100 * float(jnp.finfo(start.dtype).eps)
+    rounding = 100 * float(jnp.finfo(end.norm.dtype).eps)
     still = end.norm <= rounding * (tree.norm(end.slope) + tree.norm(end.y) / end.t)
-    # the last step is no measure of what is left where it ended at rest: from y = 0 it is infinite against y
     error = jnp.where(still, jnp.minimum(end.error, rounding), end.error)
     counts = end.iterations, end.gradients, end.products
     return Solution(end.y, end.norm, error, error <= UNSOLVED, *counts, where=Where(face, end.t))

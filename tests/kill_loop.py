@@ -82,7 +82,7 @@ def main(folder, chunks, kills, seed):
     moments = dice.Random(seed)
     done, killed = False, 0
     while not done:
-        done = life(chunks, folder, moments.uniform(0.2, 2.5) if killed < kills else 120)
+        done = life(chunks, folder, moments.uniform(0.2, 2.5) if killed < kills else 600)
         killed += not done
     print(f"{killed} kills", flush=True)
     record(minimize(chunks, None), f"{folder}/whole.npz")

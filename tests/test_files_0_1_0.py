@@ -68,6 +68,24 @@ def test_an_interrupted_run_goes_on_to_the_same_end(copy):
 
 
 @pytest.mark.filterwarnings(BEGUN_BEFORE)
+def test_a_run_on_clients_goes_on_though_they_are_packed_now(copy):
+    if result := goes_on(lambda: make.run_on_clients(copy / "on_clients")):
+        np.testing.assert_allclose(result.x, bx.Result.load(FILES / "on_clients_result").x, rtol=1e-12)
+        assert result.manifest["resumed_at"] == [make.STOPPED - make.EVERY]
+
+
+def test_another_store_is_another_run():
+    """The negative control: fewer clients in memory, hence other data."""
+    meta = json.loads(next((FILES / "on_clients/checkpoints").glob("*/meta/metadata")).read_text())
+    before = json.loads(meta["text"])["identity"]
+    now = {**before, "generation": 2, "problem": {**before["problem"], "data": "packed", "sample_context": "packed"}}
+    assert fingerprint.difference({**now, "padded": before["problem"]["data"]}, before) is None
+    for other in (None, "other clients"):
+        told = fingerprint.difference({**now, "padded": other}, before)
+        assert told == "`data`, `sample_context` of the problem changed"
+
+
+@pytest.mark.filterwarnings(BEGUN_BEFORE)
 def test_the_same_command_goes_on(copy):
     further = [{"20": "40"}.get(word, word) for word in make.QUADRATIC]
     output = goes_on(lambda: invoke(*further, "--out", copy / "quadratic"))

@@ -3,6 +3,7 @@
 Versions that come later read them (tests/test_files_0_1_0.py) and must never write them again.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -43,6 +44,30 @@ def run(folder, **settings):
     return bx.minimize(problem, estimator, optax.adam(0.1), x1, key=random.key(3), checkpoint=saved, **settings)
 
 
+def run_on_clients(folder, **settings):
+    """A run whose contexts are read from the store beside it."""
+    loss = lambda y, row: (row["a"] @ y - row["b"]) ** 2 / 200
+    problem = bx.from_clients(
+        f=lambda x, y, eta, xi: loss(y, eta),
+        g=lambda x, y, eta, xi: loss(y, eta) + jnp.sum((y - x) ** 2),
+        store=datasets.ClientStore(HERE / "clients"),
+        init_y=lambda x, xi: x,
+        resident=4,
+        mu_g=2.0,
+        L_g1=5.0,
+    )
+    estimator, saved = bx.minibatch(bx.rt_mlmc(2, inverse=bx.neumann(4)), 2), bx.Checkpoint(folder, every=EVERY, keep=2)
+    settings = {"key": random.key(3), "T": T, "every": EVERY, "checkpoint": saved, **settings}
+    return bx.minimize(problem, estimator, optax.sgd(0.1), jnp.zeros(3), **settings)
+
+
+def make_client_runs():
+    run_on_clients(HERE / "on_clients_finished").save(HERE / "on_clients_result")
+    shutil.rmtree(HERE / "on_clients_finished")
+    with contextlib.suppress(KeyboardInterrupt):
+        run_on_clients(HERE / "on_clients", callbacks=[interrupt])
+
+
 def interrupt(row, x):
     if row["t"] == STOPPED:
         raise KeyboardInterrupt
@@ -79,5 +104,6 @@ if __name__ == "__main__":
     assert bx.__version__ == "0.1.0" and os.environ.get("JAX_ENABLE_X64")
     make_runs()
     datasets.ClientStore.write(HERE / "clients", CLIENTS)
+    make_client_runs()
     make_by_commands()
     print(json.dumps({"jax": jax.__version__}))

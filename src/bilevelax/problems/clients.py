@@ -161,7 +161,14 @@ def from_clients(
         mu_g=mu_g,
         L_g1=L_g1,
         support=support if draw is None else None,
-        source=Source(read, store.digest, pack, room, lambda numbers: told(store, store.draw(numbers, sampling))),
+        source=Source(
+            read,
+            store.digest,
+            pack,
+            room,
+            lambda numbers: told(store, store.draw(numbers, sampling)),
+            lambda: jax.tree.map(jnp.asarray, read(numbers)),
+        ),
     )
 
 

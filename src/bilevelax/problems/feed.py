@@ -45,6 +45,7 @@ class Source(NamedTuple):
     pack: Callable[[np.ndarray, int], Packed] | None = None
     room: Callable[[np.ndarray, int], int] = lambda tags, before: before
     tell: Callable[[np.ndarray], str] | None = None
+    padded: Callable[[], PyTree] | None = None  # the problem's data as 0.1.0 laid them out, whose runs go on
 
 
 class Fed(NamedTuple):

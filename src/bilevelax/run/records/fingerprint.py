@@ -65,6 +65,12 @@ def _problem(problem: Problem, x: X, key: Key) -> dict[str, str]:
     return {"data": digest_of_arrays(problem.data) + stored, **found}
 
 
+def _padded(problem: Problem) -> str | None:
+    """The data of clients on disk as 0.1.0 laid them out: store, sampling, longest and resident are all in them."""
+    source = problem.source
+    return digest_of_arrays(source.padded()) + source.digest if source and source.padded else None
+
+
 def _settings(settings: Any) -> dict[str, Any]:
     """What can be read of an estimator's settings."""
     named = settings._asdict() if hasattr(settings, "_asdict") else {}
@@ -82,6 +88,7 @@ def identity(
         "generation": GENERATION,
         "versions": {**versions(), "x64": bool(jax.config.read("jax_enable_x64"))},
         "problem": _problem(problem, x1, key),
+        "padded": _padded(problem),
         "x1": digest_of_arrays(x1),
         "key": np.asarray(plain(key)).tolist(),
         "every": every,
@@ -101,7 +108,9 @@ def difference(now: Identity, before: Identity) -> str | None:
         ]
         if changed:
             return f"{'a version' if name == 'versions' else 'the estimator'} changed: {', '.join(changed)}"
-    changed = [part for part, value in now["problem"].items() if value != before["problem"].get(part)]
+    packed = _generation(before) == 1 and now.get("padded") and now["padded"] == before["problem"]["data"]
+    same = ("data", "sample_context") if packed else ()  # the same clients, laid out otherwise
+    changed = [part for part, a in now["problem"].items() if a != before["problem"].get(part) and part not in same]
     if changed:
         return f"`{'`, `'.join(changed)}` of the problem changed"
     if now["every"] != before["every"]:

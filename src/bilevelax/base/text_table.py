@@ -102,3 +102,14 @@ def three_digits(value: float) -> str:
         return f"{rounded:.3g}"
     mantissa, _, power = f"{rounded:.2e}".partition("e")
     return f"{float(mantissa):g}e{int(power)}"
+
+
+def plain(value: float | None, signed: bool = False) -> str:
+    """As people write amounts, never with an exponent: 12,340, 123, 12.3, 1.23, 0.0123; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return NO_VALUE
+    if math.isinf(value):
+        return f"{value:+g}" if signed else f"{value:g}"
+    size = abs(float(f"{value:.3g}"))
+    decimals = 0 if size == 0 or size >= 100 else min(12, 2 - math.floor(math.log10(size)))
+    return f"{value:{'+' if signed else ''},.{decimals}f}"

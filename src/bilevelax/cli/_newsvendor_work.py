@@ -22,10 +22,8 @@ JUDGED = 20_000  # rows of a file that `evaluate` looks at, evenly spaced
 class JudgedModel(NamedTuple):
     """A rule and the baselines on later days."""
 
-    comparison: Any
-    rule: Any
+    evaluated: Any
     schema: Any
-    rows: int
     notes: list[str]
 
 
@@ -152,8 +150,10 @@ def judge(model: Path, file: Path) -> JudgedModel:
     from bilevelax.run.records.progress import Progress
     from bilevelax.sklearn import baselines
     from bilevelax.sklearn.compare import Outcome, tabulate
+    from bilevelax.sklearn.evaluation import Evaluated
     from bilevelax.sklearn.persist import kept_rows
     from bilevelax.tables.csv_files import read_told
+    from bilevelax.tables.dates import dates_of
     from bilevelax.tables.demands import targets_of
     from bilevelax.tables.health import trained_on
 
@@ -177,7 +177,17 @@ def judge(model: Path, file: Path) -> JudgedModel:
             bar.stage(done, name)
             outcomes[name] = Outcome.of(baseline.fit(*kept), X.to_numpy(float), y)
         bar.update(len(others), {})
-    return JudgedModel(tabulate(outcomes, outcomes["quantile"], "robust"), rule, schema, len(X), [*notes, *found])
+    when = dates_of(table, schema.date, file, schema.day_first).to_numpy() if schema.date else None
+    evaluated = Evaluated(
+        tabulate(outcomes, outcomes["quantile"], "robust"),
+        {"robust": rule, **others},
+        X.to_numpy(float),
+        when,
+        schema.targets,
+        [name for name, factor in zip(X, rule.move_scales_, strict=True) if factor > 0],
+        rule.move_scales_,
+    )
+    return JudgedModel(evaluated, schema, [*notes, *found])
 
 
 def require_drawable(out: Path) -> None:
@@ -188,58 +198,13 @@ def require_drawable(out: Path) -> None:
 
 def draw(judged: JudgedModel, file: Path, out: Path) -> Path:
     """Write the evaluation: a page where ``out`` ends in .html, else a picture."""
-    from bilevelax.sklearn.plots import plot_comparison
+    from bilevelax.sklearn.evaluation_page import page
+    from bilevelax.sklearn.plots import plot_orders
 
     if out.suffix.lower() != ".html":
-        return plot_comparison(judged.comparison, out)
+        return plot_orders(judged.evaluated, out)
+    penalty = f"price of a wrong forecast (penalty): {judged.evaluated.rule.penalty_:g}"
+    text = page(judged.evaluated, file.name, [*judged.notes, *judged.schema.report(), penalty])
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(judged, file), encoding="utf-8")
+    out.write_text(text, encoding="utf-8")
     return out
-
-
-COLUMNS = {
-    "mean_cost": "cost of a row",
-    "relative_cost": "cost / mean demand",
-    "service_level": "orders that cover demand",
-    "fill_rate": "demand met",
-    "worst_decile_cost": "cost, dearest tenth",
-    "prescriptiveness": "gain over the plain quantile",
-    "difference": "difference to the first",
-}
-SHARES = ("service_level", "fill_rate", "prescriptiveness")
-
-
-def page(judged: JudgedModel, file: Path) -> str:
-    """The evaluation as one HTML file."""
-    from bilevelax.report.page_tables import PageCell, PageLine, PageTable
-    from bilevelax.report.sheet import Section, inline, sheet
-    from bilevelax.sklearn.plots import drawings
-
-    rule, table = judged.rule, judged.comparison.table
-
-    def cell(row: Any, column: str) -> PageCell:
-        value = float(row[column])
-        text = f"{value:.1%}" if column in SHARES else f"{value:.4g}"
-        note = f"{row['low']:.3g} to {row['high']:.3g}" if column == "difference" else ""
-        return PageCell(text, numeric=True, note=note)
-
-    lines = [
-        PageLine([PageCell(str(name)), *(cell(row, column) for column in COLUMNS)]) for name, row in table.iterrows()
-    ]
-    costs = PageTable("Costs on these days", ["newsvendor", *COLUMNS.values()], lines)
-    svg = drawings(judged.comparison)
-    settings = {"holding cost": rule.holding_cost, "backlog cost": rule.backlog_cost, "penalty": rule.penalty_}
-    facts = [f"{name}: {value:g}" for name, value in settings.items()]
-    hint = (
-        "The clairvoyant pays nothing. Small print: 95 % paired bootstrap interval of the difference to the first row."
-    )
-    return sheet(
-        f"Orders on {judged.rows} days",
-        f"{file.name}: demand in {', '.join(judged.schema.targets)}; baselines were fitted on the model's own rows.",
-        [
-            Section("Costs", hint, table=costs),
-            Section("Mean cost of a day", drawing=inline(svg["costs"], "Mean cost of each newsvendor")),
-            Section("Orders and demand", drawing=inline(svg["orders"], "Orders and demand on the last days")),
-            Section("The model", notes=[*facts, *judged.schema.report(), *judged.notes]),
-        ],
-    )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bilevelax.base.text_table import Table, show
+from bilevelax.base.text_table import Table, plain, show
 from bilevelax.cli import _newsvendor_options as options
 from bilevelax.cli import _newsvendor_order, _newsvendor_work
 from bilevelax.cli._newsvendor_past import Asked, read_past
@@ -177,21 +177,20 @@ def evaluate(
     tell(f"Fitting baselines and ordering for the days of {file}")
     judged = _newsvendor_work.judge(model, file)
     written = [str(_newsvendor_work.draw(judged, file, path)) for path in files]
-    table = judged.comparison.table
+    table = judged.evaluated.comparison.table
     if as_json:
         rows = [{"newsvendor": str(name), **{k: number(v) for k, v in row.items()}} for name, row in table.iterrows()]
-        print_json({"rows": judged.rows, "table": rows, "files": written, "notes": judged.notes})
+        print_json({"rows": len(judged.evaluated.X), "table": rows, "files": written, "notes": judged.notes})
         return
     say(*judged.notes)
     show(shown(table))
-    say("relative: cost / mean demand; service: share of orders that cover demand; filled: share of demand met;")
+    say("cost: mean of a row; service: share of orders that cover demand; filled: share of demand met;")
     say("worst: mean of the dearest tenth; diff: to the first row, with its 95 % paired bootstrap interval.")
     say(*(f"{'Report' if path.endswith('.html') else 'Plot'}: {path}" for path in written))
 
 
 HEADS = {  # columns of the table in a terminal
     "mean_cost": "cost",
-    "relative_cost": "relative",
     "service_level": "service",
     "fill_rate": "filled",
     "worst_decile_cost": "worst",
@@ -199,10 +198,16 @@ HEADS = {  # columns of the table in a terminal
 }
 
 
+SHARES = ("service_level", "fill_rate")
+
+
 def shown(table: Any) -> Table:
     """The comparison as a table for a terminal of 80 columns."""
+    cell = lambda row, column: (
+        f"{100 * row[column]:.1f} %" if column in SHARES else plain(row[column], column == "difference")
+    )
     rows = [
-        (str(name), *(f"{row[column]:.3g}" for column in HEADS), f"{row['low']:.3g}..{row['high']:.3g}")
+        (str(name), *(cell(row, column) for column in HEADS), f"{plain(row['low'])}..{plain(row['high'])}")
         for name, row in table.iterrows()
     ]
     return Table("Costs on the test rows", ("", *HEADS.values(), "95 %"), rows)

@@ -35,7 +35,6 @@ LABELS = {
 
 def render(groups: list[Group], title: str) -> str:
     """The whole page as text. Everything that comes from a run is escaped, here or by the script."""
-    script = "".join((PAGE_FOLDER / name).read_text(encoding="utf-8") for name in ("chart.js", "page.js"))
     return filled(
         "page.html",
         title=title,
@@ -45,9 +44,15 @@ def render(groups: list[Group], title: str) -> str:
         certificate=_recorded(groups, CERTIFICATE),
         tables=page_tables.all_tables(groups, metrics_of(groups)),
         data=embedded(payload(groups)),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **scripts("parts.js", "chart.js", "page.js"),
     )
+
+
+def scripts(*names: str) -> dict[str, Any]:
+    """The script of a page from these files, and the hash by which the page allows it and no other."""
+    script = "".join((PAGE_FOLDER / name).read_text(encoding="utf-8") for name in names)
+    digest = hashlib.sha256(script.encode()).digest()
+    return {"script": Markup(script), "script_hash": base64.b64encode(digest).decode()}
 
 
 def filled(template: str, **values: Any) -> str:

@@ -2,67 +2,97 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bilevelax.report.curves import LINE_COLOURS
-from bilevelax.report.figures import SVG, figure_of, saved
+from bilevelax.base.text_table import plain
+from bilevelax.report.figures import figure_of, saved
+from bilevelax.sklearn.evaluation import OURS, Evaluated, drawn_rows, likely_demand
+from bilevelax.sklearn.evaluation_page import costs_told, headline, method, period, row_word
 
-SHOWN = 60  # last test rows in the panel of orders
+# of methods by their numbers, as on the page in a light room
+COLOURS = ("#0068a8", "#c04a06", "#00795a", "#a23f7b", "#806200", "#5b4bb5", "#3a434f", "#a3202d")
+SHOWN = 90  # last test rows in the panel of orders
+INK, MISSED = COLOURS[6], COLOURS[7]
 
 
-def plot_comparison(comparison: Any, path: str | Path) -> Path:
-    """Mean costs, with the interval of the difference to the first newsvendor; its orders beside demand.
+def plot_orders(evaluated: Evaluated, path: str | Path) -> Path:
+    """What the rule saves, its orders beside demand and the range of likely demand, and the cost of each method.
 
     Args:
-        comparison: of `compare`.
+        evaluated: of the rule and other methods.
         path: a file to write; its ending says how (.png, .svg, .pdf).
     """
-    figure, (left, right) = figure_of((10, 3.6), 2, width_ratios=(1, 1.6))
-    _costs(left, comparison.table)
-    _orders(right, next(iter(comparison.outcomes.values())))
+    word = row_word(evaluated)
+    figure, (left, right) = figure_of((11, 4.6), 2, width_ratios=(1.7, 1))
+    figure.suptitle(_wrapped(headline(evaluated, word)), x=0.01, ha="left", fontsize=12, fontweight="bold")
+    _orders(left, evaluated)
+    _costs(right, evaluated, word)
+    figure.supxlabel(f"{period(evaluated)}{costs_told(evaluated)}", x=0.01, ha="left", fontsize=8, color="0.35")
     return saved(figure, path)
 
 
-def drawings(comparison: Any) -> dict[str, str]:
-    """The two panels as SVG: ``costs`` and ``orders``."""
-    figure, (panel,) = figure_of((8, 0.6 + 0.36 * len(comparison.table)))
-    _costs(panel, comparison.table)
-    found = {"costs": _svg(figure)}
-    figure, (panel,) = figure_of((8, 3.2))
-    _orders(panel, next(iter(comparison.outcomes.values())))
-    return {**found, "orders": _svg(figure)}
+def _wrapped(text: str) -> str:
+    import textwrap
+
+    return "\n".join(textwrap.wrap(text, 100)).replace("$", r"\$")
 
 
-def _svg(figure: Any) -> str:
-    import matplotlib
+def _orders(panel: Any, evaluated: Evaluated) -> None:
+    """Of all products together, on the last days."""
+    rows = drawn_rows(evaluated)[-SHOWN:]
+    outcome, likely = evaluated.outcome(), likely_demand(evaluated, rows)
+    where = rows + 1 if evaluated.dates is None else evaluated.dates[rows]
+    orders, demand = outcome.orders[rows].sum(axis=1), outcome.demand[rows].sum(axis=1)
+    if likely is not None:
+        band = likely.low[:, -1], likely.high[:, -1]
+        panel.fill_between(where, *band, color=COLOURS[0], alpha=0.16, linewidth=0, label="likely demand: 9 in 10")
+    panel.plot(where, orders, color=COLOURS[0], linewidth=1.6, label="order of this rule")
+    met = demand <= orders
+    panel.plot(where, demand, color=INK, linewidth=0.7, alpha=0.45)
+    panel.plot(where[met], demand[met], "o", markersize=3, color=INK, label="demand that was met")
+    panel.plot(where[~met], demand[~met], "o", markersize=3, color=MISSED, label="demand above the order")
+    panel.set_title(f"Orders and demand, last {len(rows)} {row_word(evaluated)}s", loc="left", fontsize=10)
+    panel.set_ylabel("units" if len(evaluated.products) == 1 else "units, all products")
+    if evaluated.dates is None:
+        panel.set_xlabel("row")
+    else:
+        import matplotlib.dates as ticks
 
-    file = io.StringIO()
-    with matplotlib.rc_context(SVG):
-        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return file.getvalue()
-
-
-def _costs(panel: Any, table: Any) -> None:
-    places = np.arange(len(table))[::-1]
-    first = float(table["mean_cost"].iloc[0])
-    error = np.abs(np.stack([table["difference"] - table["low"], table["high"] - table["difference"]]))
-    panel.barh(places, table["mean_cost"], color=[LINE_COLOURS[0], *["0.75"] * (len(table) - 1)])
-    panel.errorbar(table["mean_cost"], places, xerr=error, fmt="none", ecolor="0.2", capsize=3, linewidth=1)
-    panel.axvline(first, color=LINE_COLOURS[0], linewidth=0.8, linestyle=":")
-    panel.set_yticks(places, [str(name).replace("$", r"\$") for name in table.index])  # no formulas
-    panel.set_xlabel("mean cost of a row (bars: 95 % of the difference)")
-
-
-def _orders(panel: Any, outcome: Any) -> None:
-    rows = np.arange(max(0, len(outcome.costs) - SHOWN), len(outcome.costs))
-    panel.plot(rows, outcome.demand[rows].sum(axis=1), color="0.2", label="demand", linewidth=1.2)
-    panel.plot(rows, outcome.orders[rows].sum(axis=1), color=LINE_COLOURS[1], label="orders", linewidth=1.6)
-    panel.set_xlabel("test row")
-    panel.set_ylabel("units" if outcome.orders.shape[1] == 1 else "units, all products")
+        locator = ticks.AutoDateLocator(maxticks=7)
+        panel.xaxis.set_major_locator(locator)
+        panel.xaxis.set_major_formatter(ticks.ConciseDateFormatter(locator, show_offset=False))
+    _plain_axis(panel.yaxis)
     panel.grid(alpha=0.25)
-    panel.margins(y=0.2)
-    panel.legend(frameon=False, loc="upper left", ncols=2)
+    panel.margins(x=0.01)
+    panel.set_ylim(top=panel.get_ylim()[1] + 0.18 * np.ptp(panel.get_ylim()))  # room for the names
+    panel.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _costs(panel: Any, evaluated: Evaluated, word: str) -> None:
+    """Cheapest on top; whiskers are the 95 % range of the difference to the rule."""
+    table = evaluated.comparison.table.sort_values("mean_cost")
+    places = np.arange(len(table))[::-1]
+    error = np.abs(np.stack([table["difference"] - table["low"], table["high"] - table["difference"]]))
+    panel.barh(places, table["mean_cost"], color=[COLOURS[method(str(name)).colour] for name in table.index])
+    panel.errorbar(table["mean_cost"], places, xerr=error, fmt="none", ecolor="0.5", capsize=3, linewidth=1)
+    for place, cost, whisker in zip(places, table["mean_cost"], error[1], strict=True):
+        panel.annotate(
+            plain(cost), (cost + whisker, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    labels = panel.set_yticks(places, [method(str(name)).label.replace("$", r"\$") for name in table.index])
+    labels[list(table.index).index(OURS)].label1.set_fontweight("bold")
+    panel.set_title(f"Mean cost of a {word}", loc="left", fontsize=10)
+    panel.set_xlabel("whiskers: 95 % range of the difference", fontsize=8)
+    panel.margins(x=0.15)
+    panel.spines[["top", "right"]].set_visible(False)
+    _plain_axis(panel.xaxis)
+
+
+def _plain_axis(axis: Any) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -11,8 +11,8 @@ from sklearn.base import clone
 
 from bilevelax.base.errors import require_choice, require_package
 from bilevelax.report.curves import LINE_COLOURS
+from bilevelax.report.figures import figure_of, saved
 from bilevelax.sklearn.compare import Outcome, metrics
-from bilevelax.sklearn.plots import figure_of, saved
 from bilevelax.tables.columns import move_scales, names_of
 
 KINDS = ("mean", "scale", "noise", "heavy_tails")

@@ -1,4 +1,3 @@
-"use strict";
 // Curves and bars as SVG. Text only ever enters the page as text nodes.
 
 function node(kind, attributes, ...children) {
@@ -25,7 +24,7 @@ function linearTicks(low, high, wanted) {
   const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= raw);
   const ticks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step + 0); // never -0
   return ticks;
 }
 
@@ -52,13 +51,13 @@ function drawAxes(svg, box, x, y, chart) {
   for (const tick of y.ticks) {
     const at = y.at(tick);
     svg.append(node("line", { class: "grid", x1: box.left, x2: box.right, y1: at, y2: at }));
-    svg.append(node("text", { x: box.left - 6, y: at + 4, "text-anchor": "end" }, short(tick)));
+    svg.append(node("text", { x: box.left - 6, y: at + 4, "text-anchor": "end" }, (chart.sayY || short)(tick)));
   }
   for (const tick of x.ticks) {
     const at = x.at(tick);
     svg.append(node("line", { class: "axis", x1: at, x2: at, y1: box.bottom, y2: box.bottom + 4 }));
     const anchor = at > box.right - 12 ? "end" : "middle";
-    svg.append(node("text", { x: anchor === "end" ? box.right + 14 : at, y: box.bottom + 18, "text-anchor": anchor }, short(tick)));
+    svg.append(node("text", { x: anchor === "end" ? box.right + 14 : at, y: box.bottom + 18, "text-anchor": anchor }, (chart.tickX || short)(tick)));
   }
   svg.append(node("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }));
   svg.append(node("text", { class: "title", x: 4, y: 14 }, clipped(chart.yLabel, box.right)));
@@ -82,7 +81,9 @@ function frame(figure, chart, height) {
   return { svg, readout, box: { left: 62, right: width - 16, top: 26, bottom: height - 44 } };
 }
 
-// chart: {key, xLabel, yLabel, xLog, yLog, description, series: [{name, colour, points: [[x, y, low, high]]}]}
+// chart: {key, xLabel, yLabel, xLog, yLog, description, series: [{name, colour, points: [[x, y, low, high]]}]}, and where
+// numbers are not plain ones {ticksX(low, high, wanted), tickX, sayX, sayY}. A series may have {dots: every point is marked,
+// kinds: classes of its dots, bandOnly: no line}.
 function drawCurves(figure, chart) {
   const { svg, readout, box } = frame(figure, chart, figure.classList.contains("small") ? 260 : 380);
   const visible = (value, log) => value !== null && (!log || value > 0);
@@ -90,7 +91,9 @@ function drawCurves(figure, chart) {
   const points = series.flatMap(s => s.points);
   const x = scale(points.map(p => p[0]), chart.xLog, box.left, box.right, Math.max(3, Math.floor((box.right - box.left) / 90)));
   const heights = points.flatMap(p => [p[1], p[2], p[3]]).filter(v => v !== undefined && visible(v, chart.yLog));
+  if (chart.fromZero) heights.push(0);
   const y = scale(heights, chart.yLog, box.bottom, box.top, 5);
+  if (chart.ticksX) x.ticks = chart.ticksX(x.low, x.high, Math.max(3, Math.floor((box.right - box.left) / 90)));
   drawAxes(svg, box, x, y, chart);
   const place = (px, py) => `${x.at(px).toFixed(1)},${y.at(Math.max(py, y.low)).toFixed(1)}`;
   for (const s of series) {
@@ -101,16 +104,18 @@ function drawCurves(figure, chart) {
     }
   }
   for (const s of series) {
-    if (s.points.length > 1) svg.append(coloured(node("path", { class: "line", d: "M" + s.points.map(p => place(p[0], p[1])).join("L") }), s.colour));
-    if (s.points.length <= 12) for (const p of s.points) svg.append(coloured(node("circle", { class: "dot", r: 3, cx: x.at(p[0]), cy: y.at(p[1]) }), s.colour));
+    if (s.points.length > 1 && !s.bandOnly) svg.append(coloured(node("path", { class: "line", d: "M" + s.points.map(p => place(p[0], p[1])).join("L") }), s.colour));
+    const marked = !s.bandOnly && (s.dots || s.points.length <= 12), radius = s.points.length > 120 ? 2 : 3;
+    if (marked) s.points.forEach((p, i) => svg.append(coloured(node("circle", { class: s.kinds ? s.kinds[i] : "dot", r: radius, cx: x.at(p[0]), cy: y.at(p[1]) }), s.colour)));
   }
   const hidden = chart.series.reduce((n, s) => n + s.points.length, 0) - points.length;
   const resting = points.length === 0 ? "Nothing to draw on these axes." : hidden ? `${hidden} points that are missing or not positive are left out of a logarithmic axis.` : "";
-  readable(svg, readout, box, x, y, series, resting);
+  readable(svg, readout, box, x, y, { ...chart, series }, resting);
 }
 
 // Pointing and the arrow keys show the values at one place.
-function readable(svg, readout, box, x, y, series, resting) {
+function readable(svg, readout, box, x, y, chart, resting) {
+  const series = chart.series, sayX = chart.sayX || (value => `At ${short(value)}`), sayY = chart.sayY || short;
   const places = [...new Set(series.flatMap(s => s.points.map(p => p[0])))].sort((a, b) => a - b);
   const cursor = node("g", {});
   let chosen = -1;
@@ -123,10 +128,11 @@ function readable(svg, readout, box, x, y, series, resting) {
     const told = [];
     for (const s of series.filter(s => s.points.length)) {
       const p = s.points.reduce((best, each) => near(each) < near(best) ? each : best);
-      cursor.append(coloured(node("circle", { class: "dot", r: 4, cx: x.at(p[0]), cy: y.at(p[1]) }), s.colour));
-      told.push(`${s.name}: ${short(p[1])}` + (p[2] === undefined ? "" : ` (${short(p[2])} to ${short(p[3])})`));
+      if (!s.bandOnly) cursor.append(coloured(node("circle", { class: "dot", r: 4, cx: x.at(p[0]), cy: y.at(p[1]) }), s.colour));
+      const range = p[2] === undefined ? "" : `${sayY(p[2])} to ${sayY(p[3])}`;
+      told.push(`${s.name}: ` + (s.bandOnly ? range : sayY(p[1]) + (range && ` (${range})`)));
     }
-    readout.textContent = `At ${short(at)}: ${told.join("; ")}`;
+    readout.textContent = `${sayX(at)}: ${told.join("; ")}`;
   };
   const rest = () => { chosen = -1; cursor.replaceChildren(); readout.textContent = resting; };
   if (!places.length) return;

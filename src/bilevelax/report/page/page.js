@@ -1,18 +1,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const label = name => data.labels[name] || name;
-  const find = id => document.getElementById(id);
-  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const press = (button, on) => button.setAttribute("aria-pressed", String(on));
-  const pressed = button => button.getAttribute("aria-pressed") === "true";
   const state = { metric: data.metrics[0], axis: "t", calls: data.counts.includes("grad_g") ? "grad_g" : data.counts[0], hidden: new Set(), xLog: false, yLog: false };
-
-  function make(kind, text, attributes = {}) {
-    const made = document.createElement(kind);
-    made.textContent = text;
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    return made;
-  }
 
   function series(metric, axis) {
     return data.groups.map((group, colour) => ({ group, colour, name: group.name })).filter(s => !state.hidden.has(s.colour) && s.group.mean[metric] && s.group.mean[axis]).map(s => {
@@ -82,10 +71,6 @@
     find("values").querySelector(".scroll").replaceChildren(table);
   }
 
-  function choose(buttons, chosen) {
-    for (const button of buttons) press(button, button === chosen);
-  }
-
   function chooseMetric(name, buttons, button) {
     state.metric = name;
     state.yLog = name !== undefined && wantsLog(name);
@@ -134,35 +119,6 @@
     });
   }
 
-  function sortable(table) {
-    const heads = all("thead th", table), body = table.tBodies[0];
-    const cell = (row, i) => row.cells[i], value = (row, i) => cell(row, i).dataset.value;
-    heads.forEach((head, i) => {
-      if (body.rows.length && cell(body.rows[0], i).classList.contains("number")) head.classList.add("number");
-      head.querySelector("button").addEventListener("click", () => {
-        const turn = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-        heads.forEach(other => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", turn > 0 ? "ascending" : "descending");
-        const compare = (a, b) => {
-          const left = value(a, i), right = value(b, i);
-          if (left === undefined && right === undefined) return turn * cell(a, i).textContent.localeCompare(cell(b, i).textContent, undefined, { numeric: true });
-          if (left === undefined || right === undefined) return left === undefined ? 1 : -1;
-          return turn * (left - right);
-        };
-        body.append(...[...body.rows].sort(compare));
-      });
-    });
-  }
-
-  function theme() {
-    const button = find("theme"), system = matchMedia("(prefers-color-scheme: dark)");
-    const dark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
-    const tell = () => press(button, dark());
-    button.addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; tell(); });
-    system.addEventListener("change", tell);
-    tell();
-  }
-
   for (const button of all("[data-only]")) button.addEventListener("click", () => {
     press(button, !pressed(button));
     find(button.dataset.only).querySelector("table").classList.toggle("only-differences", pressed(button));
@@ -171,6 +127,5 @@
   theme();
   legend();
   controls();
-  let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+  redrawn(draw);
 })();

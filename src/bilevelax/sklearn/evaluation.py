@@ -1,0 +1,168 @@
+"""What later days say of a rule: savings, service, likely demand and wrong forecasts, as numbers for people."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilevelax.applications.newsvendor.loss import newsvendor_cost
+from bilevelax.sklearn._scored import Outcome, costs_of
+from bilevelax.sklearn.compare import paired_interval
+
+OURS, PLAIN = "robust", "quantile"  # the rule, and what needs no forecast: the same order every day
+BAND = (0.05, 0.95)  # of likely demand
+DRAWN = 730  # days of the chart
+ERRORS = (0.0, 0.5, 1.0, 2.0)  # standard deviations by which what is known may be wrong
+ERROR_ROWS = 1000
+
+
+class Evaluated(NamedTuple):
+    """A rule and other methods on later days.
+
+    ``methods`` are fitted newsvendors by name, `OURS` and `PLAIN` among them; ``comparison`` is their table on ``X``;
+    ``dates`` (rows,) is None where the file has none; ``movable`` are names of columns that may be wrong.
+    """
+
+    comparison: Any
+    methods: Mapping[str, Any]
+    X: np.ndarray
+    dates: np.ndarray | None
+    products: Sequence[str]
+    movable: Sequence[str]
+    factors: np.ndarray  # of those columns' deviations; 0 elsewhere
+
+    @property
+    def rule(self) -> Any:
+        return self.methods[OURS]
+
+    def outcome(self, name: str = OURS) -> Outcome:
+        return self.comparison.outcomes[name]
+
+    def rows_are_days(self) -> bool:
+        """One row for each date, so that a row may be called a day."""
+        return self.dates is not None and len(np.unique(self.dates.astype("datetime64[D]"))) == len(self.dates)
+
+
+class Saving(NamedTuple):
+    """What the rule pays less than another method over all rows; negative where it pays more."""
+
+    name: str
+    cost: float
+    other: float
+    low: float  # 95 % interval of the saving
+    high: float
+    over: float  # units that it leaves over less
+    missing: float  # units that it misses less
+
+    @property
+    def share(self) -> float:
+        return 1 - self.cost / self.other if self.other else 0.0
+
+    @property
+    def is_sure(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+def saving_against(evaluated: Evaluated, name: str) -> Saving:
+    ours, other = evaluated.outcome(), evaluated.outcome(name)
+    low, high = (len(ours.costs) * bound for bound in paired_interval(other.costs, ours.costs))
+    units = [
+        other_units - our_units for other_units, our_units in zip(wrong_units(other), wrong_units(ours), strict=True)
+    ]
+    return Saving(name, float(ours.costs.sum()), float(other.costs.sum()), low, high, *units)
+
+
+def wrong_units(outcome: Outcome) -> tuple[float, float]:
+    """(units left over, units missing)"""
+    over = outcome.orders - outcome.demand
+    return float(over.clip(0).sum()), float((-over).clip(0).sum())
+
+
+def best_other(evaluated: Evaluated) -> str:
+    """The cheapest method beside the rule and the plain one; the plain one if there is no other."""
+    costs = evaluated.comparison.table["mean_cost"].drop([OURS])
+    return str(costs.drop([PLAIN]).idxmin()) if len(costs) > 1 else PLAIN
+
+
+def targets(evaluated: Evaluated) -> np.ndarray:
+    """b / (h + b) of each product: the share of rows on which the best order covers demand."""
+    holding, backlog = costs_of(evaluated.rule, (1, len(evaluated.products)))
+    return (backlog / (holding + backlog))[0]
+
+
+class Product(NamedTuple):
+    """One product under the rule."""
+
+    name: str
+    cost: float  # of a row
+    plain: float  # of a row, with the plain method
+    target: float
+    service: float
+    filled: float
+
+
+def by_product(evaluated: Evaluated) -> list[Product]:
+    """Dearest first."""
+
+    def costs(outcome: Outcome) -> np.ndarray:
+        prices = costs_of(evaluated.rule, outcome.orders.shape)
+        return newsvendor_cost(outcome.orders, outcome.demand, *prices).mean(axis=0)
+
+    ours, demand = evaluated.outcome(), evaluated.outcome().demand
+    filled = np.minimum(ours.orders, demand).sum(axis=0) / np.maximum(demand.sum(axis=0), 1e-300)
+    service = (ours.orders >= demand).mean(axis=0)
+    columns = (costs(ours), costs(evaluated.outcome(PLAIN)), targets(evaluated), service, filled)
+    rows = [Product(name, *map(float, row)) for name, *row in zip(evaluated.products, *columns, strict=True)]
+    return sorted(rows, key=lambda row: -row.cost)
+
+
+class Likely(NamedTuple):
+    """Low and high quantile of demand (rows, products and, after them, their sum), and how often demand lay between."""
+
+    low: np.ndarray
+    high: np.ndarray
+    held: float  # of products
+
+
+def likely_demand(evaluated: Evaluated, rows: np.ndarray) -> Likely | None:
+    """By the weights of the forest on past rows, which know how products go together; None without that method."""
+    conditional = getattr(evaluated.methods.get("forest"), "conditional_", None)
+    if conditional is None:
+        return None
+    with_sum = copy.copy(conditional)
+    with_sum.y_ = np.column_stack([conditional.y_, conditional.y_.sum(axis=1)])
+    low, high = np.moveaxis(with_sum.quantiles(evaluated.X[rows], np.array(BAND)), 1, 0)
+    demand = evaluated.outcome().demand[rows]
+    held = (low[:, :-1] <= demand) & (demand <= high[:, :-1])
+    return Likely(low, high, float(held.mean()))
+
+
+def drawn_rows(evaluated: Evaluated) -> np.ndarray:
+    """The last rows in the order of time."""
+    order = np.arange(len(evaluated.X)) if evaluated.dates is None else np.argsort(evaluated.dates, kind="stable")
+    return order[-DRAWN:]
+
+
+def wrong_forecasts(evaluated: Evaluated) -> dict[str, list[float]]:
+    """Mean cost of each method where what is known is off by so many standard deviations, `ERRORS`."""
+    from bilevelax.sklearn.shift import shifted
+
+    some = np.unique(np.linspace(0, len(evaluated.X) - 1, ERROR_ROWS).astype(int))
+    X, demand = evaluated.X[some], evaluated.outcome().demand[some]
+    seen = [shifted(X, "noise", size=size, columns=evaluated.factors) for size in ERRORS]
+    return {
+        name: [float(Outcome.of(_unnamed(method), each, demand).costs.mean()) for each in seen]
+        for name, method in evaluated.methods.items()
+    }
+
+
+def _unnamed(method: Any) -> Any:
+    """The same newsvendor for arrays: one that was fitted on a table would warn of names that are not there."""
+    if not hasattr(method, "feature_names_in_"):
+        return method
+    method = copy.copy(method)
+    del method.feature_names_in_
+    return method

@@ -6,6 +6,7 @@ from bilevelax.base.lazy import at_first_use
 from bilevelax.datasets.client_writer import ClientWriter, from_csv, from_parquet
 from bilevelax.datasets.demand import Demand, load_bakery, load_yaz
 from bilevelax.datasets.features import Features, load_features, load_tinyimagenet
+from bilevelax.datasets.lambdarank import Ranked, load_lambdarank
 from bilevelax.datasets.omniglot import load_omniglot
 from bilevelax.datasets.pjm import Load, load_pjm
 
@@ -20,12 +21,14 @@ __all__ = [
     "Demand",
     "Features",
     "Load",
+    "Ranked",
     "TaskArrays",
     "from_csv",
     "from_parquet",
     "group_classes",
     "load_bakery",
     "load_features",
+    "load_lambdarank",
     "load_omniglot",
     "load_pjm",
     "load_tinyimagenet",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bilevelax.sklearn.instruments import IVRegressor
     from bilevelax.sklearn.joint import Calibration, calibration, forest_leaves, with_conditional
     from bilevelax.sklearn.meta import Adapted, MetaClassifier, PersonalizedModel
+    from bilevelax.sklearn.ranking import NDCGRanker
     from bilevelax.sklearn.robust import RobustClassifier, RobustRegressor
     from bilevelax.sklearn.shift import evaluate_shift, penalty_curve, plot_penalty_curve, shifted
 
@@ -37,6 +38,7 @@ __all__ = [
     "Kernel",
     "LinearQuantile",
     "MetaClassifier",
+    "NDCGRanker",
     "Neighbours",
     "PersonalizedModel",
     "RobustClassifier",
@@ -64,6 +66,7 @@ __getattr__ = at_first_use(  # what needs JAX or draws: orders from a stored mod
         **dict.fromkeys(("Calibration", "calibration", "forest_leaves", "with_conditional"), "joint"),
         "IVRegressor": "instruments",
         **dict.fromkeys(("Adapted", "MetaClassifier", "PersonalizedModel"), "meta"),
+        "NDCGRanker": "ranking",
         **dict.fromkeys(("RobustClassifier", "RobustRegressor"), "robust"),
         **dict.fromkeys(("evaluate_shift", "penalty_curve", "plot_penalty_curve", "shifted"), "shift"),
     },

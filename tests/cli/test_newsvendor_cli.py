@@ -162,7 +162,7 @@ def test_the_example_ends_with_table_plot_and_report(monkeypatch, tmp_path):
     done = invoke("example", "--out", tmp_path / "demo", "--max-iter", 20)
     assert done.exit_code == 0, done.output + repr(done.exception)
     lines = done.output.splitlines()
-    assert any("boosted quantile" in line for line in lines[-6:])
+    assert any("boosted quantile" in line for line in lines[-16:])
     assert lines[-2:] == [f"Plot: {tmp_path}/demo/newsvendor.png", f"Report: {tmp_path}/demo/newsvendor.html"]
     done = invoke("example", "--out", tmp_path / "demo", "--max-iter", 20, "--json")
     assert list(json.loads(done.stdout)) == ["fit", "order", "evaluate"] and done.stderr == ""

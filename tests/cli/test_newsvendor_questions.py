@@ -127,3 +127,79 @@ def test_costs_of_each_product_reach_the_rule(tmp_path):
     placed = pd.read_csv(tmp_path / "o.csv")
     assert (placed["order_steak"] > placed["order_fish"]).mean() > 0.9
     assert "has no number for 'fish'" in refused("fit", past, *how, "--backlog", "steak=19")
+
+
+@pytest.fixture(scope="module")
+def two_dishes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dishes")
+    table = days(130).rename(columns={"demand": "steak"})
+    table["fish"] = 3 * days(130, 1)["demand"]
+    saved(table[:100], folder / "past.csv")
+    saved(table[100:], folder / "later.csv")
+    invoke("fit", folder / "past.csv", "--target", "steak,fish", "--backlog", 9, *QUICK, "--out", folder / "model")
+    return folder
+
+
+def test_evaluate_tells_service_ranges_products_and_shifts(two_dishes):
+    words = ("evaluate", two_dishes / "model", two_dishes / "later.csv", "--out", two_dishes / "e.png", "--shift", 1)
+    done = invoke(*words)
+    assert "the target is 90%" in done.output and "The 90 % range of demand held on" in done.output
+    assert "Products, dearest first" in done.output and "with outliers" in done.output
+    told = json.loads(invoke(*words, "--json").stdout)
+    assert told["target"] == pytest.approx(0.9) and 0.5 <= told["coverage"] <= 1
+    assert [row["product"] for row in told["products"]] == ["fish", "steak"]  # three times the demand
+    assert {row["newsvendor"] for row in told["shifts"]} == {row["newsvendor"] for row in told["table"]}
+    assert all(row["as seen"] > 0 and row["too high"] > 0 for row in told["shifts"])
+
+
+def test_a_capacity_is_split(two_dishes, tmp_path):
+    later = pd.read_csv(two_dishes / "later.csv").assign(space=[100, 900] * 15)
+    file = saved(later, tmp_path / "later.csv")
+    free = ("order", two_dishes / "model", file, "--out", tmp_path / "free.csv")
+    invoke(*free)
+    invoke("order", two_dishes / "model", file, "--capacity", "space", "--out", tmp_path / "o.csv")
+    names = ["order_steak", "order_fish"]
+    wanted, placed = (pd.read_csv(tmp_path / name)[names] for name in ("free.csv", "o.csv"))
+    np.testing.assert_allclose(placed.sum(axis=1)[::2], 100)
+    np.testing.assert_allclose(placed[1::2], wanted[1::2])  # it does not bind
+    packed = invoke("order", two_dishes / "model", file, "--capacity", 100, "--pack", 7, "--out", tmp_path / "p.csv")
+    assert packed.exit_code == 0 and (pd.read_csv(tmp_path / "p.csv")[names].sum(axis=1) <= 100).all()
+    judged = json.loads(
+        invoke("evaluate", two_dishes / "model", file, "--capacity", 100, "--json", "--out", tmp_path / "e.png").stdout
+    )
+    assert all(row["service_level"] < 0.75 for row in judged["table"])  # everybody has 100 units only
+    assert "must be a number or a column" in refused("order", two_dishes / "model", file, "--capacity", "room")
+
+
+def test_a_capacity_is_shared_by_the_rows_of_a_day(tmp_path):
+    parts = [days(40, seed).assign(item=item) for seed, item in enumerate(["bun", "roll"])]
+    past = saved(pd.concat(parts), tmp_path / "past.csv")
+    invoke("fit", past, "--target", "demand", "--id", "item", *QUICK, "--out", tmp_path / "model")
+    invoke("order", tmp_path / "model", past, "--capacity", 50, "--out", tmp_path / "o.csv")
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv").groupby("date")["order"].sum(), 50)
+
+
+def test_an_order_is_explained_by_its_columns(two_dishes, tmp_path):
+    model, later = two_dishes / "model", two_dishes / "later.csv"
+    done = invoke("explain", model, later, "--row", 2, "--out", tmp_path / "why.csv")
+    assert "typical order" in done.output and "steak on 2024-04-11" in done.output and "Thursday" in done.output
+    why = pd.read_csv(tmp_path / "why.csv")
+    parts = why[["by weekday_fish", "by time of year_fish", "by rain_fish"]].sum(axis=1)
+    np.testing.assert_allclose(why["typical_fish"] + parts, why["order_fish"], atol=1e-4)
+    invoke("order", model, later, "--out", tmp_path / "o.csv")
+    np.testing.assert_allclose(why["order_fish"], pd.read_csv(tmp_path / "o.csv")["order_fish"], atol=1e-4)
+    assert "`--row` must be a row of" in refused("explain", model, later, "--row", 99)
+
+
+def test_newer_rows_are_taken_in_and_a_drift_is_told(two_dishes, tmp_path):
+    model, later = two_dishes / "model", pd.read_csv(two_dishes / "later.csv")
+    news = saved(later.assign(fish=later["fish"] + 60), tmp_path / "news.csv")  # sales went up by a half
+    done = invoke("update", model, news, "--out", tmp_path / "model")
+    assert "30 new rows, 0 known already; learnt from 130" in done.output
+    assert "fish: demand of the last 30 rows is above that of earlier days like them" in done.output
+    assert "steak: demand" not in done.output
+    record = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert record["schema"]["calendar"]["last"] == "2024-05-09" and record["settings"]["backlog_cost"] == 9.0
+    assert "has no row that" in refused("update", tmp_path / "model", news, "--out", tmp_path / "again")
+    told = invoke("evaluate", model, news, "--out", tmp_path / "e.png")
+    assert "Refit with newer rows: bilevelax newsvendor update" in told.output

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bilevelax.cli._newsvendor_answers import split_orders
 from bilevelax.cli._newsvendor_work import Model, load
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Wishes(NamedTuple):
     minimum: float = 0.0
     on_hand: str | None = None
     on_order: str | None = None
+    capacity: str | None = None
 
 
 class Ordered(NamedTuple):
@@ -61,8 +63,11 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
         raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
     X, notes = model.schema.encode(told.table, file, model.tail())
     orders = model.rule.predict(X).reshape(len(X), -1)
+    if wishes.capacity is not None:
+        orders = split_orders(model, told.table, X, orders, wishes.capacity, file)
     stock = stock_of(told.table, model.schema, wishes, file)
-    orders = in_packs((orders - stock).clip(0) if stock is not None else orders, wishes.pack, wishes.minimum)
+    orders = (orders - stock).clip(0) if stock is not None else orders
+    orders = in_packs(orders, wishes.pack, wishes.minimum, down=wishes.capacity is not None)
     seen = model.outlook(X, orders if stock is None else orders + stock)
     return Ordered(model, told.table, X, orders, seen, [*told.notes, *notes])
 
@@ -92,8 +97,11 @@ def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray 
     return total
 
 
-def in_packs(orders: np.ndarray, pack: float | None, minimum: float) -> np.ndarray:
-    """Orders of at least ``minimum``, in whole packs: the nearest number of them that is enough for the minimum."""
+def in_packs(orders: np.ndarray, pack: float | None, minimum: float, down: bool = False) -> np.ndarray:
+    """Orders of at least ``minimum``, in whole packs: the nearest number of them that is enough for the minimum.
+
+    ``down``: never more than was asked for, as under a capacity.
+    """
     import numpy as np
 
     if not (math.isfinite(minimum) and minimum >= 0):
@@ -102,13 +110,13 @@ def in_packs(orders: np.ndarray, pack: float | None, minimum: float) -> np.ndarr
         return np.maximum(orders, minimum) if minimum else orders
     if not (math.isfinite(pack) and pack > 0):
         raise ValueError(f"`--pack` must be a positive number of units. Got {pack:g}.")
-    packs = np.maximum(np.floor(orders / pack + 0.5), np.ceil(minimum / pack - 1e-9)) * pack
+    packs = np.maximum(np.floor(orders / pack + (1e-9 if down else 0.5)), np.ceil(minimum / pack - 1e-9)) * pack
     return packs.astype(int) if float(pack).is_integer() else packs
 
 
 def shown(ordered: Ordered) -> Any:
     """The first orders as a table for a terminal of 80 columns."""
-    from bilevelax.base.text_table import Table
+    from bilevelax.base.text_table import Table, plain
     from bilevelax.tables.demands import printable
 
     schema, rows = ordered.model.schema, []
@@ -128,8 +136,3 @@ def shown(ordered: Ordered) -> Any:
     product = ("product",) if schema.series or len(schema.targets) > 1 else ()
     heads = ("demand 5 %", "50 %", "95 %", "covers") if ordered.outlook is not None else ()
     return Table("Orders", ("day" if schema.date else "row", *product, "order", *heads), rows)
-
-
-def plain(value: float) -> str:
-    """A number as a planner writes it: 12,340 and 8.5, not 1.234e+04."""
-    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"

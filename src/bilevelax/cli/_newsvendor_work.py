@@ -25,6 +25,7 @@ class JudgedModel(NamedTuple):
     evaluated: Any
     schema: Any
     notes: list[str]
+    answers: Any
 
 
 def subsample_note(rows: int) -> list[str]:
@@ -122,13 +123,18 @@ class Model(NamedTuple):
         found = read_arrays(self.folder / "arrays.npz", names, shapes=shapes)
         return History(found["tail_days"].astype(int), found["tail_series"].astype(int), found["tail_y"])
 
-    def outlook(self, X: Any, orders: np.ndarray) -> Any:
-        """The range of demand at each row and the chance to cover it; None where the rows of training are not kept."""
-        from bilevelax.applications.newsvendor.outlook import outlook
-        from bilevelax.applications.newsvendor.weights import Conditional
+    def conditional(self) -> Any:
+        """The law of demand given contexts, on the rows that the folder keeps."""
+        return self.rule._with_conditional().conditional
 
-        conditional = self.rule._with_conditional().conditional
-        return outlook(conditional, X.to_numpy(float), orders) if isinstance(conditional, Conditional) else None
+    def outlook(self, X: Any, orders: np.ndarray) -> Any:
+        """The range of demand at each row and the chance to cover it."""
+        from bilevelax.applications.newsvendor.outlook import outlook
+
+        return outlook(self.conditional(), X.to_numpy(float), orders)
+
+    def costs(self) -> dict[str, Any]:
+        return {"holding_cost": self.rule.holding_cost, "backlog_cost": self.rule.backlog_cost}
 
 
 def load(folder: Path) -> Model:
@@ -143,51 +149,63 @@ def load(folder: Path) -> Model:
     return Model(folder, model, Schema(**record["schema"]))
 
 
-def judge(model: Path, file: Path) -> JudgedModel:
+def judge(folder: Path, file: Path, capacity: str | None = None, shift: float | None = None) -> JudgedModel:
     """Costs on the days of a file, against baselines fitted on the rows that the model keeps."""
     import numpy as np
 
-    from bilevelax.run.records.progress import Progress
-    from bilevelax.sklearn import baselines
-    from bilevelax.sklearn.compare import Outcome, tabulate
-    from bilevelax.sklearn.evaluation import Evaluated
+    from bilevelax.cli._newsvendor_answers import answers_of, split_orders
+    from bilevelax.cli._newsvendor_later import drift, read_later
+    from bilevelax.sklearn.compare import Outcome
     from bilevelax.sklearn.persist import kept_rows
-    from bilevelax.tables.csv_files import read_told
-    from bilevelax.tables.dates import dates_of
-    from bilevelax.tables.demands import targets_of
     from bilevelax.tables.health import trained_on
 
-    loaded = load(model)
-    rule, schema = loaded.rule, loaded.schema
-    told = read_told(file)
-    table, y, _, notes, health = targets_of(told.table, schema.targets, file)
-    if len(table) > JUDGED:
-        notes.append(f"{JUDGED} of the {len(table)} rows are looked at, evenly spaced")
-        some = np.linspace(0, len(table) - 1, JUDGED).astype(int)
-        table, y = table.iloc[some].reset_index(drop=True), y[some]
-    X, found = schema.encode(table, file)
-    kept = kept_rows(model, rule)
-    notes += [*told.notes, *health, *trained_on(X.to_numpy(float), y, *kept)]
+    model = load(folder)
+    rule, later = model.rule, read_later(model, file)
+    notes = list(later.notes)
+    if len(later.y) > JUDGED:
+        notes.append(f"{JUDGED} of the {len(later.y)} rows are looked at, evenly spaced")
+        later = later.take(np.linspace(0, len(later.y) - 1, JUDGED).astype(int))
+    kept, X = kept_rows(folder, rule), later.X.to_numpy(float)
+    own = trained_on(X, later.y, *kept)
+    notes += [*later.health, *own, *([] if own else drift(model.conditional(), X, later.y, model.schema.targets))]
     if len(kept[0]) == KEPT:
         notes.append(f"baselines were fitted on the last {KEPT} of the model's rows")
-    outcomes = {"robust": Outcome.of(rule, X, y)}
+    others = fitted_baselines(rule, kept)
+    outcomes = {"robust": Outcome.of(rule, later.X, later.y)}
+    outcomes |= {name: Outcome.of(baseline, X, later.y) for name, baseline in others.items()}
+    if capacity is not None:
+        for name, outcome in outcomes.items():
+            orders = split_orders(model, later.table, later.X, outcome.orders, capacity, file)
+            outcomes[name] = Outcome.at(orders, outcome.demand, rule)
+    newsvendors = {"robust": rule, **others}
+    answers = answers_of(model, later, outcomes["robust"], newsvendors, shift)
+    return JudgedModel(evaluated(model, later, outcomes, newsvendors, file), model.schema, notes, answers)
+
+
+def evaluated(model: Model, later: Any, outcomes: dict[str, Any], newsvendors: dict[str, Any], file: Path) -> Any:
+    """What the page and the pictures are made of."""
+    from bilevelax.sklearn.compare import tabulate
+    from bilevelax.sklearn.evaluation import Evaluated
+    from bilevelax.tables.dates import dates_of
+
+    schema, scales = model.schema, model.rule.move_scales_
+    when = dates_of(later.table, schema.date, file, schema.day_first).to_numpy() if schema.date else None
+    movable = [name for name, factor in zip(later.X, scales, strict=True) if factor > 0]
+    table = tabulate(outcomes, outcomes["quantile"], "robust")
+    return Evaluated(table, newsvendors, later.X.to_numpy(float), when, schema.targets, movable, scales)
+
+
+def fitted_baselines(rule: Any, kept: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+    from bilevelax.run.records.progress import Progress
+    from bilevelax.sklearn import baselines
+
     others = baselines(rule.holding_cost, rule.backlog_cost, random_state=0)
     with Progress(len(others), label="baselines") as bar:
         for done, (name, baseline) in enumerate(others.items()):
             bar.stage(done, name)
-            outcomes[name] = Outcome.of(baseline.fit(*kept), X.to_numpy(float), y)
+            baseline.fit(*kept)
         bar.update(len(others), {})
-    when = dates_of(table, schema.date, file, schema.day_first).to_numpy() if schema.date else None
-    evaluated = Evaluated(
-        tabulate(outcomes, outcomes["quantile"], "robust"),
-        {"robust": rule, **others},
-        X.to_numpy(float),
-        when,
-        schema.targets,
-        [name for name, factor in zip(X, rule.move_scales_, strict=True) if factor > 0],
-        rule.move_scales_,
-    )
-    return JudgedModel(evaluated, schema, [*notes, *found])
+    return others
 
 
 def require_drawable(out: Path) -> None:

@@ -20,6 +20,14 @@ def say(text: str) -> None:
         typer.echo(text, err=True)
 
 
+def results(*lines: str) -> None:
+    """Results, as they are: what looks like markup or a control code in a column's name stays text."""
+    from bilevelax.tables.demands import printable
+
+    for line in lines:
+        typer.echo(printable(line))
+
+
 @contextlib.contextmanager
 def busy(text: str) -> Iterator[None]:
     """Show what is being done, and for how long already, where no number of steps is known."""

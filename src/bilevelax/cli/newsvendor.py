@@ -12,11 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from bilevelax.base.text_table import Table, plain, show
+from bilevelax.cli import _newsvendor_answers, _newsvendor_order, _newsvendor_work
 from bilevelax.cli import _newsvendor_options as options
-from bilevelax.cli import _newsvendor_order, _newsvendor_work
+from bilevelax.cli._newsvendor_more import explain, update
 from bilevelax.cli._newsvendor_past import Asked, read_past
 from bilevelax.cli._options import AsJson
 from bilevelax.cli._terminal import busy, print_json
+from bilevelax.cli._terminal import results as say
 from bilevelax.cli._terminal import say as tell
 
 app = typer.Typer(
@@ -24,14 +26,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-
-
-def say(*lines: str) -> None:
-    """Results, as they are: what looks like markup or a control code in a column's name stays text."""
-    from bilevelax.tables.demands import printable
-
-    for line in lines:
-        typer.echo(printable(line))
 
 
 def health_block(findings: list[str]) -> list[str]:
@@ -132,6 +126,7 @@ def order(
     out: Annotated[Path, typer.Option(help="CSV to write: the columns of FILE and `order`.")] = Path("orders.csv"),
     pack: options.Pack = None,
     minimum: options.Minimum = 0.0,
+    capacity: options.Capacity = None,
     on_hand: options.OnHand = None,
     on_order: options.OnOrder = None,
     as_json: AsJson = False,
@@ -145,7 +140,8 @@ def order(
 
     require_ending(out)
     with busy(f"Orders for the days of {file}"):
-        ordered = _newsvendor_order.orders_for(model, file, _newsvendor_order.Wishes(pack, minimum, on_hand, on_order))
+        wishes = _newsvendor_order.Wishes(pack, minimum, on_hand, on_order, capacity)
+        ordered = _newsvendor_order.orders_for(model, file, wishes)
         columns = ordered.columns()
         notes = [*ordered.notes, *write_with(file, columns, out)]
     if as_json:
@@ -157,6 +153,10 @@ def order(
     say(f"{len(ordered.orders)} orders: {out}")
 
 
+app.command()(explain)
+app.command()(update)
+
+
 @app.command()
 def evaluate(
     model: options.Folder,
@@ -165,6 +165,8 @@ def evaluate(
         list[Path] | None,
         typer.Option(help="File to write: a page (.html) or a picture (.png, .svg, .pdf). May be repeated."),
     ] = None,
+    capacity: options.Capacity = None,
+    shift: options.Shift = None,
     as_json: AsJson = False,
 ) -> None:
     """Costs on later days, against baselines trained on the rows that the model keeps, at most its last 20,000.
@@ -175,15 +177,19 @@ def evaluate(
     for path in files:
         _newsvendor_work.require_drawable(path)
     tell(f"Fitting baselines and ordering for the days of {file}")
-    judged = _newsvendor_work.judge(model, file)
+    judged = _newsvendor_work.judge(model, file, capacity, shift)
     written = [str(_newsvendor_work.draw(judged, file, path)) for path in files]
     table = judged.evaluated.comparison.table
     if as_json:
         rows = [{"newsvendor": str(name), **{k: number(v) for k, v in row.items()}} for name, row in table.iterrows()]
-        print_json({"rows": len(judged.evaluated.X), "table": rows, "files": written, "notes": judged.notes})
+        found = {"rows": len(judged.evaluated.X), "table": rows, **judged.answers._asdict()}
+        print_json({**found, "files": written, "notes": judged.notes})
         return
     say(*judged.notes)
     show(shown(table))
+    for each in _newsvendor_answers.tables_of(judged.answers):
+        show(each)
+    say(*_newsvendor_answers.lines_of(judged.answers))
     say("cost: mean of a row; service: share of orders that cover demand; filled: share of demand met;")
     say("worst: mean of the dearest tenth; diff: to the first row, with its 95 % paired bootstrap interval.")
     say(*(f"{'Report' if path.endswith('.html') else 'Plot'}: {path}" for path in written))

@@ -48,7 +48,12 @@ class Outcome(NamedTuple):
         orders = np.asarray(estimator.predict(X), float)
         orders = orders.reshape(len(orders), -1)
         demand = np.asarray(y, float).reshape(len(orders), -1)
-        prices = costs_of(newsvendor_in(estimator), orders.shape, holding, backlog)
+        return cls.at(orders, demand, newsvendor_in(estimator), holding, backlog)
+
+    @classmethod
+    def at(cls, orders: Any, demand: Any, newsvendor: Any, holding: Any = None, backlog: Any = None) -> Outcome:
+        """Given orders (rows, outputs), and what they cost a newsvendor at the demand."""
+        prices = costs_of(newsvendor, orders.shape, holding, backlog)
         return cls(orders, demand, newsvendor_cost(orders, demand, *prices).sum(axis=1))
 
     @staticmethod

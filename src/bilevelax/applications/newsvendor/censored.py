@@ -82,6 +82,22 @@ def demands(conditional: Any, X: np.ndarray, sales: np.ndarray, sold_out: np.nda
     return found
 
 
+def beyond_sales(fitted: Any, X: np.ndarray, sales: np.ndarray, sold_out: np.ndarray) -> np.ndarray:
+    """Sales of new rows with a demand in place of each that ended with the stock, by a conditional of demands."""
+    found = np.array(sales, float)
+    for j in range(sales.shape[1]):
+        rows, past = np.flatnonzero(sold_out[:, j]), fitted.y_[:, j]
+        if len(rows):
+            pooled, start = Pooled.of(past, np.zeros(len(past), bool)), 0
+            for W in fitted.in_chunks(X[rows]):
+                for i in range(W.shape[0]):
+                    line, row = slice(W.indptr[i], W.indptr[i + 1]), rows[start + i]
+                    u = ((start + i + 0.5) * GOLDEN) % 1.0
+                    found[row, j] = _draw(past[W.indices[line]], W.data[line], 0.0, sales[row, j], u, pooled)
+                start += W.shape[0]
+    return found
+
+
 def _beyond(fitted: Any, X: np.ndarray, sales: np.ndarray, sold_out: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """A demand for each of the sold-out ``rows``, from its law beyond what was sold."""
     kept_sales, kept_lost = sales[fitted.rows_], sold_out[fitted.rows_]

@@ -26,10 +26,12 @@ def outlook(conditional: Conditional, X: np.ndarray, orders: np.ndarray) -> Outl
     return Outlook(low, middle, high, chance_to_cover(conditional, X, orders))
 
 
-def chance_to_cover(conditional: Conditional, X: np.ndarray, orders: np.ndarray) -> np.ndarray:
+def chance_to_cover(
+    conditional: Conditional, X: np.ndarray, orders: np.ndarray, own: np.ndarray | None = None
+) -> np.ndarray:
     """P(demand <= order | context) = sum of w_i(context) over past rows i with demand <= order."""
     chances, start = np.zeros(np.shape(orders)), 0
-    for W in conditional.in_chunks(X):
+    for W in conditional.in_chunks(X, own):
         lines = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
         part = orders[start : start + W.shape[0]]
         for j in range(part.shape[1]):
@@ -42,3 +44,9 @@ def chance_to_cover(conditional: Conditional, X: np.ndarray, orders: np.ndarray)
 def inside(outlook: Outlook, demand: np.ndarray) -> float:
     """Share of demands within the 90 % range."""
     return float(np.mean((outlook.low <= demand) & (demand <= outlook.high)))
+
+
+def place_of(conditional: Conditional, X: np.ndarray, y: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
+    """Where demands lie in their laws: P(D < y | context) + P(D = y | context) / 2, uniform if the laws are right."""
+    below = chance_to_cover(conditional, X, np.nextafter(y * (1 - 2e-12), -np.inf), own)
+    return (below + chance_to_cover(conditional, X, y, own)) / 2

@@ -1,0 +1,63 @@
+r"""Many products, one capacity: the best split of a day by one price.
+
+.. math::
+    \min_q \sum_j E\, l_j(q_j, D_j) \quad \text{subject to} \quad \sum_j q_j \le C, \; q \ge 0,
+    \qquad q_j(\mu) = F_j^{-1}\Bigl(\frac{b_j - \mu}{b_j + h_j}\Bigr)
+
+for the price mu >= 0 at which the orders fit: the same price for all products of the day. A rule whose order differs
+from the quantile keeps its distance to it, so that a capacity which does not bind changes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+HALVINGS = 60  # of the interval of prices
+
+
+def split(
+    orders: np.ndarray,
+    atoms: np.ndarray,
+    holding: np.ndarray,
+    backlog: np.ndarray,
+    group: np.ndarray,
+    capacity: np.ndarray,
+) -> np.ndarray:
+    """Orders that fit into the capacity of their group.
+
+    Args:
+        orders: (n,), without a capacity, >= 0.
+        atoms: (n, K), equally likely demands of each, ascending.
+        holding, backlog: (n,), costs of a unit.
+        group: (n,), the number of the day that each belongs to, from 0.
+        capacity: (groups,).
+    """
+    if not len(orders):
+        return orders
+    tight = np.bincount(group, orders, len(capacity)) > capacity
+    low = np.zeros(len(capacity))  # orders at this price do not fit, those at `high` do
+    high = np.full(len(capacity), backlog.max())
+    apart = orders - _quantile(atoms, backlog / (backlog + holding))
+
+    def at(price: np.ndarray) -> np.ndarray:
+        mu = price[group]
+        wanted = _quantile(atoms, (backlog - mu) / (backlog + holding)) + apart
+        return np.where(mu >= backlog, 0.0, np.clip(wanted, 0.0, orders))
+
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        fits = np.bincount(group, at(middle), len(capacity)) <= capacity
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    more, less = at(low), at(high)
+    total, least = (np.bincount(group, a, len(capacity)) for a in (more, less))
+    share = np.clip(
+        (capacity - least) / np.maximum(total - least, 1e-300), 0, 1
+    )  # between them costs are straight lines
+    return np.where(tight[group], less + share[group] * (more - less), orders)
+
+
+def _quantile(atoms: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """The smallest atom whose distribution function reaches the level."""
+    k = atoms.shape[1]
+    at = np.clip(np.ceil(level * k - 1e-9).astype(int) - 1, 0, k - 1)
+    return np.take_along_axis(atoms, at[:, None], axis=1)[:, 0]

@@ -1,0 +1,178 @@
+"""What `evaluate` says beside costs: service and its target, ranges that hold, each product, contexts that are off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ATOMS = 100  # of the law of demand that a capacity is split by
+SHOWN = 12  # products in a terminal
+SHIFTS = {"as seen": None, "too high": "mean", "noisy": "noise", "with outliers": "heavy_tails"}
+
+
+class Answers(NamedTuple):
+    """On later days."""
+
+    target: float  # share of orders that should cover demand, mean over products
+    achieved: float
+    coverage: float  # share of demands inside the 90 % range
+    products: list[dict[str, Any]]  # a row each
+    shifts: list[dict[str, Any]]  # a row for each newsvendor: costs as contexts are moved
+
+
+def answers_of(model: Any, later: Any, outcome: Any, newsvendors: dict[str, Any], shift: float | None) -> Answers:
+    """Of a model and its outcome on later rows."""
+    import numpy as np
+
+    from bilevelax.applications.newsvendor.outlook import inside
+    from bilevelax.cli._newsvendor_work import critical
+
+    levels = critical(model.costs(), outcome.orders.shape[1])
+    achieved = float(np.mean(outcome.orders >= outcome.demand))
+    seen = model.outlook(later.X, outcome.orders)
+    shifts = [] if shift is None else shifted_costs(model, newsvendors, later, shift)
+    by = products(model, later, outcome, levels)
+    return Answers(float(np.mean(levels)), achieved, inside(seen, outcome.demand), by, shifts)
+
+
+def products(model: Any, later: Any, outcome: Any, levels: np.ndarray) -> list[dict[str, Any]]:
+    """Cost and service of each product, dearest first; nothing where there is one."""
+    import numpy as np
+
+    from bilevelax.applications.newsvendor.loss import newsvendor_cost
+    from bilevelax.tables.series import names_of
+
+    schema, orders, demand = model.schema, outcome.orders, outcome.demand
+    costs = newsvendor_cost(orders, demand, *(np.asarray(price, float) for price in model.costs().values()))
+    if schema.series:
+        names, at = np.unique(names_of(schema.series["ids"], later.table).astype(str), return_inverse=True)
+        parts = [(str(name), np.flatnonzero(at == i), 0) for i, name in enumerate(names)]
+    else:
+        parts = [(name, np.arange(len(orders)), j) for j, name in enumerate(schema.targets)]
+    rows = [
+        {
+            "product": name,
+            "days": len(at),
+            "demand": float(demand[at, j].mean()),
+            "order": float(orders[at, j].mean()),
+            "cost": float(costs[at, j].mean()),
+            "service": float(np.mean(orders[at, j] >= demand[at, j])),
+            "target": float(levels[j]),
+        }
+        for name, at, j in parts
+    ]
+    return sorted(rows, key=lambda row: -row["cost"] * row["days"]) if len(rows) > 1 else []
+
+
+def shifted_costs(model: Any, newsvendors: dict[str, Any], later: Any, size: float) -> list[dict[str, Any]]:
+    """Costs where what is known of the columns that may move is off; demand stays."""
+    import numpy as np
+
+    from bilevelax.sklearn.compare import Outcome
+    from bilevelax.sklearn.shift import shifted
+
+    columns = [i for i, scale in enumerate(model.rule.move_scales_) if scale > 0]
+    if not columns:
+        raise ValueError("`--shift` moves the columns that may be off, and this model has none: see --perturb of fit.")
+    if not (np.isfinite(size) and size > 0):
+        raise ValueError(f"`--shift` must be a positive number of standard deviations, such as 1. Got {size:g}.")
+    rows: list[dict[str, Any]] = [{"newsvendor": name} for name in newsvendors]
+    for title, kind in SHIFTS.items():
+        X = later.X.to_numpy(float)
+        moved = X if kind is None else shifted(X, kind, size=size, columns=columns)
+        for row, newsvendor in zip(rows, newsvendors.values(), strict=True):
+            row[title] = float(Outcome.of(newsvendor, named(moved, later, newsvendor), later.y).costs.mean())
+    return rows
+
+
+def named(X: np.ndarray, later: Any, newsvendor: Any) -> Any:
+    """With the names of the columns, where the newsvendor was fitted on them."""
+    if not hasattr(newsvendor, "feature_names_in_"):
+        return X
+    from bilevelax.tables.csv_files import pandas
+
+    return pandas().DataFrame(X, columns=later.X.columns)
+
+
+def split_orders(model: Any, table: Any, X: Any, orders: np.ndarray, capacity: str, file: Path) -> np.ndarray:
+    """Orders that fit into the capacity of their day."""
+    import numpy as np
+
+    from bilevelax.applications.newsvendor.capacity import split
+
+    schema, (rows, outputs) = model.schema, orders.shape
+    if schema.series is None and outputs == 1:
+        raise ValueError(
+            "`--capacity` is shared by products, and this model has one: fit with several --target, or --id."
+        )
+    if schema.lead_time:
+        raise ValueError("`--capacity` with a lead time is not supported: order without it, and split by hand.")
+    day = np.arange(rows)
+    if schema.series:
+        day = np.unique(table[schema.date].astype(str), return_inverse=True)[1] if schema.date else np.zeros(rows, int)
+    limits = capacity_of(table, capacity, day, file)
+    atoms = model.conditional().atoms(X.to_numpy(float), ATOMS)  # (rows, atoms, products)
+    h, b = (np.broadcast_to(np.asarray(price, float), orders.shape).ravel() for price in model.costs().values())
+    flat = np.moveaxis(atoms, 1, 2).reshape(rows * outputs, ATOMS)
+    return split(orders.ravel(), flat, h, b, np.repeat(day, outputs), limits).reshape(orders.shape)
+
+
+def capacity_of(table: Any, option: str, day: np.ndarray, file: Path) -> np.ndarray:
+    """Units of each day: a number, or a column that says the same on all rows of a day."""
+    import numpy as np
+
+    from bilevelax.tables.demands import numbers_of
+
+    days = int(day.max()) + 1
+    if option in table.columns:
+        values = numbers_of(table[option]).to_numpy(float)
+    else:
+        try:
+            values = np.full(len(day), float(option))
+        except ValueError:
+            raise ValueError(f"`--capacity` must be a number or a column of {file}. Got {option!r}.") from None
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        at = int(np.argmin(np.isfinite(values) & (values >= 0)))
+        raise ValueError(f"`--capacity` must be numbers >= 0. Got {values[at]:g} in row {at + 1} of {file}.")
+    limits = np.full(days, -np.inf)
+    np.maximum.at(limits, day, values)
+    differ = np.flatnonzero(values < limits[day])
+    if len(differ):
+        raise ValueError(
+            f"Column {option!r} of {file} must be the same on all rows of a day. Row {differ[0] + 1} differs."
+        )
+    return limits
+
+
+def tables_of(answers: Answers) -> list[Any]:
+    """For a terminal of 80 columns."""
+    from bilevelax.base.text_table import Table, plain
+    from bilevelax.tables.demands import printable
+
+    made = []
+    if answers.products:
+        rows = [
+            (
+                printable(row["product"])[:24],
+                *(plain(row[name]) for name in ("demand", "order", "cost")),
+                *(f"{row[name]:.0%}" for name in ("service", "target")),
+            )
+            for row in answers.products[:SHOWN]
+        ]
+        more = len(answers.products) - len(rows)
+        title = "Products, dearest first" + (f"; {more} more are in --json" if more else "")
+        made.append(Table(title, ("", "demand", "order", "cost", "service", "target"), rows))
+    if answers.shifts:
+        rows = [(row["newsvendor"], *(plain(row[name]) for name in SHIFTS)) for row in answers.shifts]
+        made.append(Table("Costs if what is known beforehand is off", ("", *SHIFTS), rows))
+    return made
+
+
+def lines_of(answers: Answers) -> list[str]:
+    return [
+        f"Service: orders covered demand on {answers.achieved:.0%} of the rows; the target is {answers.target:.0%}.",
+        f"The 90 % range of demand held on {answers.coverage:.0%} of the rows.",
+    ]

@@ -1,0 +1,49 @@
+"""The best split against a linear program that knows nothing of prices."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from bilevelax.applications.newsvendor.capacity import split
+
+
+def mean_cost(q, atoms, h, b):
+    over = q[:, None] - atoms
+    return float((h[:, None] * over.clip(0) + b[:, None] * (-over).clip(0)).mean(axis=1).sum())
+
+
+def program(atoms, h, b, capacity):
+    """min sum of h o + b u with o >= q - d, u >= d - q for each demand, and sum q <= C."""
+    n, k = atoms.shape
+    cost = np.concatenate([np.zeros(n), np.repeat(h / k, k), np.repeat(b / k, k)])
+    pick = np.repeat(np.eye(n), k, axis=0)
+    over = np.hstack([pick, -np.eye(n * k), np.zeros((n * k, n * k))])
+    under = np.hstack([-pick, np.zeros((n * k, n * k)), -np.eye(n * k)])
+    fits = np.concatenate([np.ones(n), np.zeros(2 * n * k)])
+    d = atoms.ravel()
+    done = linprog(cost, np.vstack([over, under, fits]), np.concatenate([d, -d, [capacity]]))
+    return done.fun
+
+
+@pytest.mark.parametrize("capacity", [0.0, 5.0, 17.0, 40.0, 60.0, 1000.0])
+def test_the_split_is_optimal(capacity):
+    rng = np.random.default_rng(3)
+    atoms = np.sort(rng.integers(1, 40, (4, 7)).astype(float), axis=1)
+    h, b = np.array([1.0, 2.0, 1.0, 0.5]), np.array([9.0, 3.0, 4.0, 2.5])
+    best = np.array([a[int(np.ceil(len(a) * level - 1e-9)) - 1] for a, level in zip(atoms, b / (b + h), strict=True)])
+    found = split(best, atoms, h, b, np.zeros(4, int), np.array([capacity]))
+    assert found.sum() <= capacity + 1e-9 and (found >= 0).all()
+    assert mean_cost(found, atoms, h, b) == pytest.approx(program(atoms, h, b, capacity), abs=1e-6)
+    shares = best * min(1.0, capacity / best.sum())  # the control: everyone gives the same share
+    if 0 < capacity < best.sum():
+        assert mean_cost(shares, atoms, h, b) > mean_cost(found, atoms, h, b) + 0.1
+
+
+def test_days_do_not_share_and_a_rule_keeps_its_distance():
+    atoms = np.tile(np.arange(1.0, 11.0), (4, 1))
+    one = np.ones(4)
+    found = split(np.array([8.0, 8.0, 8.0, 8.0]), atoms, one, 3 * one, np.array([0, 0, 1, 1]), np.array([10.0, 99.0]))
+    np.testing.assert_allclose(found, [5, 5, 8, 8])
+    rule = np.array([9.5, 7.0])  # one above its quantile, one below
+    found = split(rule, atoms[:2], one[:2], 3 * one[:2], np.zeros(2, int), np.array([12.0]))
+    assert found.sum() == pytest.approx(12) and found[0] - found[1] == pytest.approx(2.5, abs=1.0)

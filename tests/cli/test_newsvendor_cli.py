@@ -189,7 +189,7 @@ WRONG = {
     "one row": (HEADER, days()[:1], (), "at least 2 are needed"),
     "no rows": (HEADER, [], (), "at least 2 are needed"),
     "negative cost": (HEADER, days(), ("--holding", -1), "`--holding` must be a positive number. Got -1"),
-    "penalty": (HEADER, days(), ("--penalty", "much"), "`--penalty` must be a number, inf or cv. Got 'much'"),
+    "penalty": (HEADER, days(), ("--penalty", "much"), "`--penalty` must be a number, inf, cv or auto. Got 'much'"),
     "two alike": (
         [*HEADER[:-1], "shop=a", "demand"],
         [[*row[:-1], i, row[-1]] for i, row in enumerate(days())],
@@ -257,10 +257,10 @@ def test_constant_demand_and_two_targets_just_work(tmp_path):
 
 def test_large_files_say_what_is_subsampled(trained, monkeypatch, tmp_path):
     from bilevelax.applications.newsvendor import weights
-    from bilevelax.sklearn import newsvendor
+    from bilevelax.sklearn import _candidate
 
     monkeypatch.setattr(weights, "FOREST_ROWS", 30)
-    monkeypatch.setattr(newsvendor, "MOST_ROWS", 40)
+    monkeypatch.setattr(_candidate, "MOST_ROWS", 40)
     folder, _ = trained
     done = invoke("fit", folder / "past.csv", *QUICK, "--out", tmp_path / "model")
     assert "The forest sees 30 of the 60 rows, the policy 40; chosen at random." in done.output

@@ -25,16 +25,18 @@ from bilevelax.sklearn import (
     RobustNewsvendor,
     SampleAverage,
     WeightedSampleAverage,
+    _moved,
     _search,
     _training,
     newsvendor,
 )
 from bilevelax.sklearn._curvature import warn_of_curvature
-from bilevelax.sklearn._search import PATH
+from bilevelax.sklearn._settings import PATH
 from bilevelax.sklearn.conditional import Forest
 from bilevelax.tables.columns import move_scales
 
-SMALL = dict(members=2, max_iter=20, n_atoms=8, batch_size=8, ascent_steps=2, random_state=0)
+FIXED = dict(policy="mlp", conditional="forest")  # nothing is chosen
+SMALL = dict(members=2, max_iter=20, n_atoms=8, batch_size=8, ascent_steps=2, random_state=0, **FIXED)
 TINY = {**SMALL, "members": 1, "policy": "linear", "conditional": Forest(trees=5), "penalty": np.inf}
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": "rows are drawn at random: repeating one is the same in law only"
@@ -137,7 +139,7 @@ def test_worst_case_contexts(fitted, data):
     np.testing.assert_allclose(worst[:, 1], X[:, 1], rtol=1e-12)  # two values only: not a measurement
     assert np.abs(worst[:, 0] - X[:, 0]).max() > 1e-3
     problem, x = fitted.problem_, fitted._rule()[0]
-    y = _training.answers(problem, x, 50)
+    y = _moved.answers(problem, x, 50)
     for i in (0, 5, 9):
         xi = _problem.context_at(i, problem.data)
         eta = problem.outcomes(xi)[0][0]
@@ -213,8 +215,8 @@ def test_the_path_is_warm_and_folds_stop_together():
     assert choice == (0.3, 100, {np.inf: 3.5, 1.0: 3.0, 0.3: 2.0}, [9, 5, 3.5], False)
     assert seen == [
         *((fold, np.inf, "x1", 400) for fold in (0, 1)),
-        *((fold, 1.0, (fold, 0, 2), 50) for fold in (0, 1)),
-        *((fold, 0.3, (fold, 1, 1), 50) for fold in (0, 1)),
+        *((fold, 1.0, (fold, 0, 2), 100) for fold in (0, 1)),
+        *((fold, 0.3, (fold, 1, 1), 100) for fold in (0, 1)),
     ]
     assert _search.search([0], (np.inf, 1.0), "x1", train, 400, False)[:2] == (1.0, 150)  # to the end, however dear
 

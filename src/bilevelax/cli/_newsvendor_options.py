@@ -39,10 +39,10 @@ LeadTime = Annotated[int, typer.Option(help="Days until an order arrives; orders
 Perturb = Annotated[
     str | None, typer.Option(help="Columns whose values may be off, separated by commas; by default measurements.")
 ]
-Penalty = Annotated[str, typer.Option(help="Price of moving them: a number, inf, or cv to choose.")]
+Penalty = Annotated[str, typer.Option(help="Price of moving them: a number, inf, cv, or auto to choose.")]
 Folds = Annotated[int, typer.Option(help="Folds in time that choose; 1: the last fifth of the rows.")]
-Policy = Annotated[str, typer.Option(help="mlp or linear.")]
-MaxIter = Annotated[int, typer.Option(help="Training steps.")]
+Policy = Annotated[str, typer.Option(help="mlp, soft_forest, linear, or auto to choose.")]
+MaxIter = Annotated[int | None, typer.Option(help="Training steps; by default 800, more for many rows.")]
 Pack = Annotated[float | None, typer.Option(help="Order whole packs of so many units; 1: whole units.")]
 Minimum = Annotated[float, typer.Option(help="Order at least so many units.")]
 OnHand = Annotated[str | None, typer.Option(help="With a lead time: column of the stock, by default on_hand.")]
@@ -103,12 +103,12 @@ def backlog_of(holding: Any, backlog: str | None, service_level: float | None, t
 
 
 def penalty_option(word: str) -> Any:
-    if word == "cv":
+    if word in ("cv", "auto"):
         return word
     try:
         return float(word)
     except ValueError:
-        raise ValueError(f"`--penalty` must be a number, inf or cv. Got {word!r}.") from None
+        raise ValueError(f"`--penalty` must be a number, inf, cv or auto. Got {word!r}.") from None
 
 
 def prices(holding: str, backlog: str | None, service_level: float | None, targets: list[str] | None) -> dict[str, Any]:

@@ -57,10 +57,10 @@ def fit(
     stockout: options.Stockout = None,
     lead_time: options.LeadTime = 0,
     perturb: options.Perturb = None,
-    penalty: options.Penalty = "cv",
+    penalty: options.Penalty = "auto",
     folds: options.Folds = 1,
-    policy: options.Policy = "mlp",
-    max_iter: options.MaxIter = 800,
+    policy: options.Policy = "auto",
+    max_iter: options.MaxIter = None,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path("model"),
     as_json: AsJson = False,
@@ -91,7 +91,7 @@ def fit_file(
     if not as_json:
         say(head, *health_block(past.health), *past.schema.report(), *told)
     out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before the work
-    tell(f"Learning from {len(past.X)} rows: a forest, then {settings['max_iter']} steps for each penalty")
+    tell(f"Learning from {len(past.X)} rows: rules that are tried on later days, then the best of them on all")
     past, lost = _newsvendor_work.with_lost_demand(past, costs)
     model, movable, warned = _newsvendor_work.learn(past, perturb, **costs, **settings)
     _newsvendor_work.save(model, past, out)
@@ -112,11 +112,30 @@ def fit_document(model: Any, past: Any, movable: list[str], notes: list[str], ou
 
 def fit_lines(model: Any, movable: list[str]) -> list[str]:
     """What was learnt, for people."""
+    chosen = choice_lines(model)
     if not movable:
-        return ["May move: nothing", f"So there is no penalty to choose; {model.n_iter_} steps"]
+        return ["May move: nothing", f"So there is no penalty to choose; {model.n_iter_} steps", *chosen]
     tried = ", ".join(f"{value:g}: {cost:.4g}" for value, cost in model.path_.items()) or "not computed"
     price = f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried})"
-    return [f"May move: {', '.join(movable)}", price]
+    return [f"May move: {', '.join(movable)}", price, *chosen]
+
+
+def choice_lines(model: Any) -> list[str]:
+    """Which rule won on days held out, and how often it covered demand there."""
+    if not model.tried_:
+        return []
+    costs = ", ".join(f"{name} {cost:.4g}" for name, cost in model.baseline_costs_.items())
+    ours = min(each["cost"] for each in model.tried_)
+    kind = {"dirac": "days as they were", "forest": "days weighted by a forest"}.get(
+        model.chosen_["conditional"], "days"
+    )
+    lines = [f"Rule: {model.chosen_['policy']} on {kind}; cost on days held out {ours:.4g} ({costs or 'no baselines'})"]
+    if model.fallback_:
+        lines.append(f"The {model.fallback_} was clearly cheaper on those days, so it orders instead of the rule")
+    for target, achieved in zip(model.service_target_, model.service_achieved_, strict=True):
+        if achieved == achieved:  # not nan
+            lines.append(f"Demand covered on {achieved:.0%} of days held out; the costs ask for {target:.0%}")
+    return lines
 
 
 @app.command()

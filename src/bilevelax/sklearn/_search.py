@@ -11,14 +11,14 @@ from jax import random
 
 from bilevelax.applications.newsvendor.padding import bucket
 from bilevelax.applications.newsvendor.prepare import WeightedDemands
-from bilevelax.applications.newsvendor.rows import Rows, with_penalty
+from bilevelax.applications.newsvendor.rows import Rows
 from bilevelax.applications.newsvendor.weights import Conditional
 from bilevelax.base.errors import require_integer
 from bilevelax.core.problem import X
 from bilevelax.sklearn._curvature import least_penalty, warn_of_curvature
-from bilevelax.sklearn._training import EVERY, OWNER, Lesson, Trained, Training, lesson_of, train
+from bilevelax.sklearn._settings import PATH
+from bilevelax.sklearn._training import OWNER, Lesson, Trained, Training, lesson_of, train
 
-PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
 FOLD = (4, 2)  # rows to train on, rows to judge by
 FEW_DEMANDS = 5.0  # an effective sample size below this is worth a warning
 
@@ -97,7 +97,7 @@ def search(
     """Penalty, and steps if wanted, with the least mean cost over the folds (lessons).
 
     The first penalty sets the number of steps; in each fold, every other one starts at the policy of
-    the one before and takes a quarter of them.
+    the one before and takes as many.
 
     Args:
         folds: all padded to one size, so that they share a program.
@@ -111,8 +111,7 @@ def search(
     curve: list[float] = []
     converged = True
     for i, penalty in enumerate(penalties):
-        T = most if i == 0 else max(EVERY, steps // 4)
-        runs = [train(fold, penalty, i, x, T) for fold, x in zip(folds, starts, strict=True)]
+        runs = [train(fold, penalty, i, x, steps) for fold, x in zip(folds, starts, strict=True)]
         looks = min(len(run.history) for run in runs)  # one fold may have given up before another
         costs = np.mean([[row["validation"] for row in run.history[:looks]] for run in runs], axis=0)
         best = 1 + int(np.argmin(costs[1:])) if early else looks - 1  # x1 is no result
@@ -151,11 +150,16 @@ def learn(how: Training, sample: WeightedDemands, penalty: Any, splits: list[Spl
     if splits and (patience or not given):
         folds = [lesson_of(how, least, sample.take(train), sample.take(held)) for train, held in splits]
         choice = search(folds, penalties, how.x1, trial(how, patience), how.max_iter, patience > 0)
-    lesson = lesson_of(how, least, sample)
+    return finish(how, sample, choice, given)
+
+
+def finish(how: Training, sample: WeightedDemands, choice: Choice, given: bool) -> Learned:
+    """Train on all rows as chosen; ``given``: the penalty was, so that its being too small is worth a warning."""
+    lesson = lesson_of(how, bucket(min(len(sample.y), how.contexts)), sample)
     warn_of_few(lesson.prepared.conditional, sample.X)
     done = train(how, lesson, choice.penalty, how.x1, how.key, choice.steps)
-    rows = with_penalty(lesson.rows, how.scales, choice.penalty)
-    if given and np.isfinite(choice.penalty):
+    rows = how.under(lesson.rows, choice.penalty)
+    if given and np.isfinite(choice.penalty) and how.noise is None:
         found = least_penalty(how.losses, rows._asdict(), how.scales, choice.penalty, done.x, how.key)
         warn_of_curvature(found, choice.penalty)
     return Learned(choice, lesson, rows, done)

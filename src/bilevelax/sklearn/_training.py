@@ -3,54 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import random
 
 from bilevelax.applications.newsvendor.adversary import Losses
+from bilevelax.applications.newsvendor.entropic import entropic_problem
 from bilevelax.applications.newsvendor.orders import mean_cost
 from bilevelax.applications.newsvendor.prepare import Prepared, WeightedDemands, prepare, problem_rows
-from bilevelax.applications.newsvendor.rows import Rows, context_at, newsvendor_problem, with_penalty
-from bilevelax.base.compiling import program
-from bilevelax.base.errors import require_choice
+from bilevelax.applications.newsvendor.rows import Rows, newsvendor_problem, with_penalty
 from bilevelax.core.estimate import Estimator
-from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Key, Problem, PyTree, X
-from bilevelax.estimators.dl_sgd import dl_sgd
-from bilevelax.estimators.envelope import best_answers, envelope
-from bilevelax.estimators.rt_mlmc import rt_mlmc
-from bilevelax.estimators.saa import saa
 from bilevelax.run.minimize import minimize
 from bilevelax.run.records.result import Result
 from bilevelax.sklearn.conditional import make_conditional
 
 OWNER = "RobustNewsvendor"
-ESTIMATORS = ("auto", "rt_mlmc", "dl_sgd", "saa")
 EVERY = 50  # steps between two looks at the costs
 LOOKED = 20_000  # rows, evenly spaced, whose costs make the curves and choose steps and penalty
-
-
-@lru_cache(maxsize=64)
-def make_estimator(choice: Any, batch: int, steps: int, owner: str) -> Estimator:
-    """The named estimator on ``batch`` contexts; the same object for equal settings."""
-    if isinstance(choice, Estimator):
-        return choice
-    require_choice("estimator", owner, choice, ESTIMATORS)
-    if choice == "auto":
-        return envelope(batch, steps, n="all")
-    made = {"rt_mlmc": lambda: rt_mlmc(4), "dl_sgd": lambda: dl_sgd(4), "saa": lambda: saa(n="all")}[choice]()
-    return minibatch(made, batch)
-
-
-@lru_cache(maxsize=64)
-def make_optimizer(learning_rate: float, max_iter: int, decay: float) -> optax.GradientTransformation:
-    """AdamW whose step falls to a tenth along a cosine."""
-    return optax.adamw(optax.cosine_decay_schedule(learning_rate, max_iter, alpha=0.1), weight_decay=decay)
 
 
 class Training(NamedTuple):
@@ -69,6 +41,7 @@ class Training(NamedTuple):
     max_iter: int
     progress: bool
     seed: int
+    noise: float | None = None  # of an entropic adversary; None: the one of eq. (11)
 
     @property
     def key(self) -> Key:
@@ -79,7 +52,11 @@ class Training(NamedTuple):
         return min(self.max_iter, EVERY)
 
     def problem(self, rows: Rows) -> Problem:
-        return newsvendor_problem(self.losses, rows)
+        return (newsvendor_problem if self.noise is None else entropic_problem)(self.losses, rows)
+
+    def under(self, rows: Rows, penalty: float) -> Rows:
+        """The rows under this price of moving a context."""
+        return with_penalty(rows, self.scales, penalty, self.noise)
 
 
 class Lesson(NamedTuple):
@@ -145,7 +122,7 @@ def train(how: Training, lesson: Lesson, penalty: float, x1: X, key: Key, T: int
     """`minimize` under watch."""
     watch = Watch(costs_of(how.static, lesson), patience)
     result: Result = minimize(
-        how.problem(with_penalty(lesson.rows, how.scales, penalty)),
+        how.problem(how.under(lesson.rows, penalty)),
         how.estimator,
         how.optimizer,
         x1,
@@ -157,11 +134,3 @@ def train(how: Training, lesson: Lesson, penalty: float, x1: X, key: Key, T: int
         progress=how.progress,
     )
     return Trained(result.x, watch.visited, result.history, int(result.history[-1]["t"]) < T)
-
-
-@program(static_argnames="steps")
-def answers(problem: Problem, x: X, steps: int) -> Any:
-    """The adversary's answers on every row of the problem."""
-    rows = problem.data.contexts.shape[0]
-    xi = jax.vmap(lambda i: context_at(i, problem.data))(jnp.arange(rows, dtype=jnp.int32))
-    return best_answers(problem, x, xi, jax.vmap(problem.outcomes)(xi), steps)

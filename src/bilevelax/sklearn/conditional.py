@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bilevelax.applications.newsvendor.weights import Conditional
+from bilevelax.applications.newsvendor.weights import Conditional, within_fences
 from bilevelax.base.errors import require_choice
 
 CONDITIONALS = ("forest", "knn", "kernel", "groups", "dirac")
@@ -42,8 +42,8 @@ class Forest(Conditional):
             max_features=self.max_features,
             random_state=int(rng.integers(2**31 - 1)),
         )
-        scale = np.where(self.y_.std(axis=0) > 0, self.y_.std(axis=0), 1.0)  # outputs count alike
-        target = self.y_ / scale
+        target = within_fences(self.y_)  # else one typo decides where trees split
+        target = target / np.where(target.std(axis=0) > 0, target.std(axis=0), 1.0)  # outputs count alike
         self.forest_.fit(self.X_, target[:, 0] if target.shape[1] == 1 else target)
         leaves = self.forest_.apply(self.X_)
         sizes = [tree.tree_.node_count for tree in self.forest_.estimators_]
@@ -166,6 +166,7 @@ class Dirac(Conditional):
     """The demand that was seen, for certain; a new context takes that of its nearest row. Overfits small data."""
 
     votes_for_itself = True
+    is_as_seen = True
     max_rows = 10**9
 
     def _fit(self, rng: np.random.Generator) -> None:

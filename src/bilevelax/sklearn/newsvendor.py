@@ -13,23 +13,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bilevelax.applications.newsvendor.padding import LEAST_ROWS
-from bilevelax.applications.newsvendor.prepare import Prepared, WeightedDemands, problem_rows
+from bilevelax.applications.newsvendor.prepare import WeightedDemands, problem_rows
 from bilevelax.applications.newsvendor.stored_rules import STORED_RULES, stored_orders
-from bilevelax.base.errors import require_integer, require_positive
+from bilevelax.sklearn._kept import KeepsRows
 from bilevelax.sklearn._scored import ScoredByCost, costs_of
-from bilevelax.sklearn.conditional import make_conditional
 from bilevelax.tables.columns import OWNER, dtypes_of, move_scales, names_of
 
 if TYPE_CHECKING:
     from bilevelax.core.problem import Problem, X
     from bilevelax.sklearn._training import Training
 
-MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
 WITHOUT_JAX = 2**15  # rows; a rule orders for ten times as many in a second by JAX as by NumPy
-ANSWER_STEPS = 50  # of the adversary in `worst_case_contexts`
 
 
-class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
+class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
     r"""Orders that stay good when contexts move: Wasserstein DRO with side information.
 
     .. math::
@@ -43,14 +40,20 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
             that differ from row to row give them to ``fit``.
         penalty: lambda, the price of moving a context by one standard deviation of a column, in
             units of (h + b) times the standard deviation of demand. Small is cautious,
-            ``inf`` is no robustness; ``"cv"`` tries a path from inf to 0.03, each value started at
-            the policy of the one before, and keeps the one with the least validation cost.
+            ``inf`` is no robustness; ``"auto"`` chooses by validation cost, among few values; ``"cv"``
+            tries a path from inf to 0.03, each value started at the policy of the one before.
+        ambiguity: what the adversary may do: ``"wasserstein"``, move each context; ``"entropic"``, tilt
+            noise around it (a Sinkhorn ball); None, nothing; ``"auto"``, the first, and the second
+            too where ``penalty`` is ``"auto"``.
+        noise: standard deviation of the entropic adversary's noise, in those of the columns.
         perturb: which columns the adversary may move, and how far: ``"auto"`` (columns with more
             than 12 different values), ``"all"``, ``"none"``, a dtype, names or numbers, a mask,
             factors of the standard deviation, or a dict {name: factor}.
-        policy: ``"mlp"``, ``"linear"``, or a function (columns, outputs, key) -> equinox module.
+        policy: ``"mlp"``, ``"soft_forest"`` (trees of oblique soft splits), ``"linear"``, a function (columns,
+            outputs, key) -> equinox module, or ``"auto"``: one of the first two, by validation cost.
         conditional: how P(demand | context) is estimated: ``"forest"``, ``"knn"``, ``"kernel"``,
-            ``"groups"``, ``"dirac"``, or an object of `bilevelax.sklearn.conditional`.
+            ``"groups"``, ``"dirac"`` (the rows as they are: any structure that the policy can
+            find), an object of `bilevelax.sklearn.conditional`, or ``"auto"``: forest or dirac.
         estimator: how gradients are estimated: ``"auto"`` (exact expectations over the atoms, the
             adversary takes ``ascent_steps`` gradient steps), ``"rt_mlmc"``, ``"dl_sgd"``, ``"saa"``,
             or a `bilevelax.Estimator`.
@@ -58,17 +61,26 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         members: independent rules whose mean is the order.
         smoothing: of the loss, in units of 1 / standard deviation of demand; costs that are
             reported are never smoothed.
-        max_iter, batch_size, learning_rate, weight_decay, ascent_steps: of the training.
+        max_iter: steps; None: 800 for up to 1,000 rows, up to 2,400 for more.
+        batch_size, learning_rate, weight_decay, ascent_steps: of the training.
         early_stopping: choose the number of steps, too, by the true cost on held-out rows, ``patience``
             looks without progress, then train on all rows for as long. Few held-out rows stop too early:
             the demands of the conditional are smooth already, and more steps rarely harm.
-        cv: what is held out to choose the penalty (and steps). None: the last ``validation_fraction`` of the
-            rows; a number of folds of `TimeSeriesSplit`, a scikit-learn splitter, or a list of (train,
+        cv: what is held out to choose. None: the last ``validation_fraction`` of the rows, for ``"auto"`` also
+            as many before them; a number of folds of `TimeSeriesSplit`, a scikit-learn splitter, or a list of (train,
             held) row numbers. Rows must be in the order of time.
+        fallback: where something is chosen and the forest, boosted or linear quantile is clearly cheaper on the
+            rows held out, order what that baseline orders.
+        calibrate: where something is chosen, shift orders so that they cover demand as often as they should.
         random_state: seed.
         verbose: show a progress bar.
 
     Attributes:
+        chosen_: policy, conditional, ambiguity, penalty and noise; ``tried_`` has the validation cost of each choice.
+        fallback_: name of the baseline that orders instead, or None; ``baseline_costs_``, those on the rows held out.
+        service_target_, service_achieved_: share of days, for each output, on which demand should be covered, and was
+            on held-out days with the correction ``shift_`` from days before; nan where nothing was held out.
+            ``service_before_`` is the share without correction.
         penalty_: the penalty used; ``path_`` has the validation cost of each one tried.
         least_penalty_: the least penalty under which the adversary's problem is strongly concave
             around the rows; a smaller one that was given gets a warning.
@@ -83,29 +95,35 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         holding_cost: Any = 1.0,
         backlog_cost: Any = 3.0,
         *,
-        penalty: Any = 0.3,
+        penalty: Any = "auto",
+        ambiguity: Any = "auto",
+        noise: float = 0.2,
         perturb: Any = "auto",
-        policy: Any = "mlp",
-        conditional: Any = "forest",
+        policy: Any = "auto",
+        conditional: Any = "auto",
         estimator: Any = "auto",
         n_atoms: int = 64,
         members: int = 4,
         smoothing: float = 20.0,
-        max_iter: int = 800,
+        max_iter: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 3e-3,
-        weight_decay: float = 0.1,
+        weight_decay: float = 1.0,
         ascent_steps: int = 4,
         early_stopping: bool = False,
         cv: Any = None,
         validation_fraction: float = 0.2,
         patience: int = 3,
+        fallback: bool = True,
+        calibrate: bool = True,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
         self.holding_cost = holding_cost
         self.backlog_cost = backlog_cost
         self.penalty = penalty
+        self.ambiguity = ambiguity
+        self.noise = noise
         self.perturb = perturb
         self.policy = policy
         self.conditional = conditional
@@ -122,6 +140,8 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         self.cv = cv
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.fallback = fallback
+        self.calibrate = calibrate
         self.random_state = random_state
         self.verbose = verbose
 
@@ -138,9 +158,10 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         """
         import jax
 
-        from bilevelax.sklearn._search import learn, splits_of
+        from bilevelax.sklearn._learning import learn_newsvendor
+        from bilevelax.sklearn._settings import check_settings
 
-        self._check_settings()
+        check_settings(self)
         names, dtypes = names_of(X), dtypes_of(X)
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
@@ -156,9 +177,15 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         self.nonnegative_ = bool(np.all(y >= 0))
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         sample = WeightedDemands(X, y, holding, backlog, weights).take(slice(None) if weights.all() else weights > 0)
-        splits = splits_of(self.cv, self.validation_fraction, sample.X)
-        patience = self.patience if self.early_stopping else 0
-        learned = learn(self._training(), sample, self.penalty, splits, patience)
+        plain = holding_cost is None and backlog_cost is None and np.ptp(weights) == 0
+        lessons = learn_newsvendor(self, sample, plain)
+        learned, self._candidate, self._steps = lessons.learned, lessons.candidate, lessons.steps
+        self.chosen_ = lessons.candidate.told()
+        self.tried_ = [each.candidate.told() | {"steps": each.steps, "cost": each.cost} for each in lessons.tried]
+        self.shift_, self.service_target_, self.service_before_, self.service_achieved_ = lessons.calibration
+        self.fallback_, self.baseline_costs_ = lessons.fallback, lessons.rivals
+        self._kept = (X, y) if lessons.fallback else None
+        self._baseline = None
         self.penalty_, self.n_iter_, self.path_, self.validation_curve_, self.converged_ = learned.choice
         self.prepared_, self._rows = learned.lesson.prepared, learned.rows._asdict()
         self.conditional_ = self.prepared_.conditional
@@ -166,43 +193,11 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         self.loss_curve_ = [row["train"] for row in learned.done.history]
         return self
 
-    def _check_settings(self) -> None:
-        for name, least in (("n_atoms", 1), ("members", 1), ("max_iter", 1), ("batch_size", 1), ("patience", 1)):
-            require_integer(name, OWNER, getattr(self, name), least)
-        require_integer("ascent_steps", OWNER, self.ascent_steps, 0)
-        for name in ("smoothing", "learning_rate"):
-            require_positive(name, OWNER, getattr(self, name))
-        if self.penalty != "cv" or not isinstance(self.penalty, str):
-            require_positive("penalty", OWNER, self.penalty, infinite=True)
-
-    def _rules(self, members: int | None = None) -> tuple[X, Any]:
-        """(x1, what the rules share), for the columns and outputs that were seen; one member shows the structure."""
-        from bilevelax.applications.newsvendor.policies import make_policy, members_of
-
-        factory = make_policy(self.policy, OWNER)
-        return members_of(factory, self.n_features_in_, self.n_outputs_, members or self.members, self.seed_)
-
     def _training(self) -> Training:
-        """What the settings come to."""
-        from bilevelax.applications.newsvendor.rows import losses_of
-        from bilevelax.sklearn._training import Training, make_estimator, make_optimizer
+        """What the settings come to, as chosen."""
+        from bilevelax.sklearn._settings import training_of
 
-        x1, static = self._rules()
-        return Training(
-            x1=x1,
-            static=static,
-            losses=losses_of(static, float(self.smoothing)),
-            scales=self.move_scales_,
-            conditional=self.conditional,
-            n_atoms=self.n_atoms,
-            together=self.estimator == "auto",
-            contexts=MOST_ROWS,
-            estimator=make_estimator(self.estimator, self.batch_size, self.ascent_steps, OWNER),
-            optimizer=make_optimizer(self.learning_rate, self.max_iter, self.weight_decay),
-            max_iter=self.max_iter,
-            progress=bool(self.verbose),
-            seed=self.seed_,
-        )
+        return training_of(self, self._candidate, self._steps)
 
     @property
     def problem_(self) -> Problem:
@@ -237,16 +232,16 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         return least_penalty(how.losses, self._rows, how.scales, self.penalty_, self._rule()[0], how.key)
 
     def _rule(self) -> tuple[X, Any]:
-        """(x, what the rules share) as fitted; the first rules of `_rules` are drawn for a policy of the user only."""
+        """(x, what the rules share) as fitted; first rules are drawn for a policy of the user only."""
         import jax
 
-        from bilevelax.applications.newsvendor.policies import make_policy, shape_of_members
+        from bilevelax.applications.newsvendor.policies import make_policy, members_of, shape_of_members
 
-        if isinstance(self.policy, str):
-            factory = make_policy(self.policy, OWNER)
-            structure, static = shape_of_members(factory, self.n_features_in_, self.n_outputs_)
+        policy, shape = self._candidate.policy, (self.n_features_in_, self.n_outputs_)
+        if isinstance(policy, str):
+            structure, static = shape_of_members(make_policy(policy, OWNER), *shape)
         else:
-            x1, static = self._rules(1)
+            x1, static = members_of(make_policy(policy, OWNER), *shape, 1, self.seed_)
             structure = jax.tree.structure(x1)
         return jax.tree.unflatten(structure, [jax.numpy.asarray(a) for a in self._arrays]), static
 
@@ -257,7 +252,10 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Orders (rows,) or (rows, outputs); never negative where demand never was."""
         X = self._contexts(X)
-        orders = self.prepared_.demands.back(self._standardised_orders(X))
+        if self.fallback_:
+            orders = self._instead().predict(X).reshape(len(X), -1) + self.shift_
+        else:
+            orders = self.prepared_.demands.back(self._standardised_orders(X)) + self.shift_
         if not np.isfinite(orders).all():
             row = int(np.argmin(np.isfinite(orders).all(axis=1)))
             raise ValueError(
@@ -269,28 +267,13 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
 
     def _standardised_orders(self, X: np.ndarray) -> np.ndarray:
         """A named rule in NumPy, which needs no program; a user's own, and more rows than a program costs, by JAX."""
-        if isinstance(self.policy, str) and self.policy in STORED_RULES and len(X) <= WITHOUT_JAX:
-            return stored_orders(STORED_RULES[self.policy], self._arrays, self.prepared_.contexts, X)
+        policy = self._candidate.policy
+        if isinstance(policy, str) and policy in STORED_RULES and len(X) <= WITHOUT_JAX:
+            return stored_orders(STORED_RULES[policy], self._arrays, self.prepared_.contexts, X)
         from bilevelax.applications.newsvendor.orders import orders
 
         x, static = self._rule()
         return orders(static, x, self.prepared_.contexts, X)
-
-    def _with_conditional(self) -> Prepared:
-        """`prepared_` with the distribution of demand given contexts, which model folders do not hold."""
-        if self.prepared_.conditional is None:
-            from bilevelax.sklearn.persist import kept_rows  # that part stands on this one
-
-            try:
-                kept = kept_rows(self._folder, self)
-            except (OSError, ValueError) as error:
-                raise ValueError(
-                    f"This {OWNER} was read from {self._folder}, which keeps no training rows, so what demand could "
-                    f"have been is not known ({error}). Use the model that was fitted, or `bilevelax newsvendor fit`."
-                ) from error
-            fitted = make_conditional(self.conditional, OWNER).fit(*kept, random_state=self.seed_)
-            self.prepared_ = self.prepared_._replace(conditional=fitted)
-        return self.prepared_
 
     def worst_case_contexts(self, X: Any) -> np.ndarray:
         """Where the adversary moves each context: y* of eq. (11), in the units of X.
@@ -298,14 +281,13 @@ class RobustNewsvendor(ScoredByCost, RegressorMixin, BaseEstimator):
         The mean over members. Columns that may not move are as in X. A model that was read from a folder fits the
         distribution of demand again, on the training rows that the folder keeps.
         """
-        from bilevelax.applications.newsvendor.rows import with_penalty
-        from bilevelax.sklearn._training import answers
+        from bilevelax.sklearn._moved import moves_of
 
         X = self._contexts(X)
         how, shape = self._training(), (len(X), self.n_outputs_)
         holding, backlog = costs_of(self, shape)
         sample = WeightedDemands(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
         rows = problem_rows(self._with_conditional(), sample, how.n_atoms, how.together, how.seed, None, LEAST_ROWS)
-        rows = with_penalty(rows, how.scales, self.penalty_)
-        y = np.asarray(answers(how.problem(rows), self._rule()[0], ANSWER_STEPS)).mean(axis=1)[: len(X)]
-        return X + self.prepared_.contexts.scale * np.asarray(rows.reach) * y
+        rows = how.under(rows, self.penalty_)
+        way = moves_of(how, rows, self._rule()[0], float(self.smoothing))[: len(X)]
+        return X + self.prepared_.contexts.scale * way

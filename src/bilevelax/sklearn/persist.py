@@ -12,6 +12,7 @@ from bilevelax.applications.newsvendor.prepare import Prepared, Scaling
 from bilevelax.applications.newsvendor.stored_rules import STORED_RULES
 from bilevelax.base.declared import either, integer, list_of, number, one_of, record, text
 from bilevelax.base.npz import Header, read_arrays
+from bilevelax.sklearn._candidate import RIVALS, Candidate
 from bilevelax.sklearn.model_folder import read_folder, require, write_folder
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
 from bilevelax.tables.schema import DECLARED, Schema
@@ -28,10 +29,11 @@ COSTS = either(COST, list_of(COST, least=1))  # one for all products, or one for
 SETTINGS = {
     **{name: COSTS for name in COST_NAMES},
     **{name: COST for name in ("smoothing", "learning_rate", "weight_decay")},
-    "penalty": either(number(1e-300), one_of("inf", "cv")),
-    "policy": one_of(*STORED_RULES),
+    "penalty": either(number(1e-300), one_of("inf", "cv", "auto")),
+    "policy": one_of(*STORED_RULES, "auto"),
     "members": integer(1, 10**6),
-    **{name: COUNT for name in ("n_atoms", "max_iter", "batch_size", "ascent_steps", "patience")},
+    **{name: COUNT for name in ("n_atoms", "batch_size", "ascent_steps", "patience")},
+    "max_iter": either(COUNT, one_of(None)),
     "early_stopping": YES_NO,
     "validation_fraction": number(0, 1),
     "random_state": either(COUNT, one_of(None)),
@@ -50,8 +52,17 @@ DECLARED_FITTED = record(
         "unit": number(1e-300),
         "policy_arrays": integer(1, 1000),
         "names": list_of(text()),
-    }
+    },
+    {  # since 0.2
+        "chosen": record(
+            {"policy": one_of(*STORED_RULES), "conditional": text(), "noise": either(number(1e-300), one_of(None))}
+        ),
+        "fallback": either(one_of(None), one_of(*RIVALS)),
+        "shift": list_of(number()),
+        "service": list_of(list_of(either(number(0, 1), one_of(None)))),
+    },
 )
+SERVICE = ("service_target_", "service_before_", "service_achieved_")
 
 
 def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str, Any], **arrays: np.ndarray) -> Path:
@@ -71,7 +82,13 @@ def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str
         "unit": model.prepared_.unit,
         "policy_arrays": len(model._arrays),
         "names": list(getattr(model, "feature_names_in_", [])),
+        "chosen": {name: getattr(model._candidate, name) for name in ("policy", "conditional", "noise")},
+        "fallback": model.fallback_,
+        "shift": model.shift_.tolist(),
+        "service": [[None if np.isnan(v) else float(v) for v in getattr(model, name)] for name in SERVICE],
     }
+    if model.fallback_ and "X" not in arrays:
+        arrays |= dict(zip(("X", "y"), model._kept_rows(), strict=True))
     stored = {f"policy_{i}": a for i, a in enumerate(model._arrays)} | arrays
     stored["move_scales"] = model.move_scales_
     for name in ("contexts", "demands"):
@@ -89,7 +106,11 @@ def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any
     fields = {"settings": settings_declared, "fitted": DECLARED_FITTED}
     place, document = read_folder(folder, KIND, fields, {"schema": DECLARED})
     settings, fitted = dict(document["settings"]), document["fitted"]
-    shapes = _policy_shapes(settings, fitted)
+    told = {"policy": settings["policy"], "conditional": settings.get("conditional", "forest"), "noise": None}
+    chosen = fitted.get("chosen", told)
+    good = chosen["policy"] in STORED_RULES
+    require(good, place / "model.json", "settings.policy", "a named rule where none was chosen", chosen["policy"])
+    shapes = _policy_shapes(settings | chosen, fitted)
     _require_parts_that_fit(place / "model.json", document, len(shapes))
     shapes |= {f"contexts_{field}": (fitted["n_features_in_"],) for field in Scaling._fields}
     shapes |= {f"demands_{field}": (fitted["n_outputs_"],) for field in Scaling._fields}
@@ -108,13 +129,29 @@ def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any
     model._arrays = [arrays[f"policy_{i}"] for i in range(fitted["policy_arrays"])]
     model.move_scales_ = arrays["move_scales"]
     model.prepared_ = Prepared(scalings["contexts"], scalings["demands"], fitted["unit"], None)
-    model._folder = place
+    model._folder, model._kept, model._baseline = place, None, None
+    model._candidate = Candidate(chosen["policy"], chosen["conditional"], model.penalty_, chosen["noise"])
+    model._steps, model.chosen_ = model.max_iter or model.n_iter_, model._candidate.told()
+    _remember_service(model, fitted, place)
     if fitted["names"]:
         model.feature_names_in_ = np.array(fitted["names"], dtype=object)
     return model, document
 
 
-def kept_rows(folder: Path, model: RobustNewsvendor) -> tuple[np.ndarray, np.ndarray]:
+def _remember_service(model: RobustNewsvendor, fitted: dict[str, Any], place: Path) -> None:
+    """Fallback, correction and service; folders of 0.1 know of none."""
+    outputs = fitted["n_outputs_"]
+    model.fallback_ = fitted.get("fallback")
+    model.shift_ = np.array(fitted.get("shift", [0.0] * outputs))
+    told = fitted.get("service", [[None] * outputs] * len(SERVICE))
+    sizes = [len(model.shift_), *map(len, told)]
+    good = sizes == [outputs] * (1 + len(SERVICE))
+    require(good, place / "model.json", "fitted.service and fitted.shift", f"lists of {outputs} numbers", sizes)
+    for name, values in zip(SERVICE, told, strict=True):
+        setattr(model, name, np.array([np.nan if value is None else value for value in values]))
+
+
+def kept_rows(folder: Path, model: Any) -> tuple[np.ndarray, np.ndarray]:
     """Contexts and demands that `bilevelax newsvendor fit` stores beside the model."""
 
     def shapes(headers: Mapping[str, Header]) -> dict[str, tuple[int, ...]]:

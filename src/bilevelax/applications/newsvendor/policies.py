@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from jax import random
 
 from bilevelax.applications.newsvendor.loss import SMOOTHING
+from bilevelax.applications.newsvendor.soft_forest import soft_forest
 from bilevelax.applications.newsvendor.stored_rules import WIDTH
+from bilevelax.base.compiling import jit_at_once
 from bilevelax.base.errors import require_choice, require_integer
 from bilevelax.core.problem import Key, PyTree
 
@@ -49,15 +51,18 @@ class Residual(eqx.Module):
         return self.affine(z) + self.last(a)
 
 
+NAMED: dict[str, Factory] = {"linear": linear, "mlp": mlp, "soft_forest": soft_forest}
+
+
 def make_policy(choice: Any, owner: str) -> Factory:
     """The named rule, or the user's own factory."""
     if isinstance(choice, str):
-        require_choice("policy", owner, choice, ("linear", "mlp"))
-        return {"linear": linear, "mlp": mlp}[choice]
+        require_choice("policy", owner, choice, tuple(NAMED))
+        return NAMED[choice]
     if not callable(choice):
         raise ValueError(
-            f"`policy` of {owner} must be 'linear', 'mlp' or a function (columns, outputs, key) -> equinox module. "
-            f"Got {choice!r}."
+            f"`policy` of {owner} must be {', '.join(map(repr, NAMED))} or a function (columns, outputs, key) -> "
+            f"equinox module. Got {choice!r}."
         )
     return choice
 
@@ -87,10 +92,23 @@ def members_of(factory: Factory, columns: int, outputs: int, members: int, seed:
 
 @cached_by_structure
 def _members_of(factory: Factory, columns: int, outputs: int, members: int, seed: int, _: Any) -> tuple[PyTree, Any]:
+    if factory in NAMED.values():  # one program; outside of one, every operation is compiled by itself
+        return drawn_together(factory, columns, outputs, members, seed), shape_of_members(factory, columns, outputs)[1]
     key = random.fold_in(random.key(seed), 2**31)
     made = [factory(columns, outputs, random.fold_in(key, i)) for i in range(members)]
     parts = [eqx.partition(rule, eqx.is_inexact_array) for rule in made]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in parts)), parts[0][1]
+
+
+def drawn_together(factory: Factory, columns: int, outputs: int, members: int, seed: int) -> PyTree:
+    """The stacked arrays of rules whose factory can be traced."""
+
+    def draw(seed: jax.Array) -> PyTree:
+        key = random.fold_in(random.key(seed), 2**31)
+        one = lambda i: eqx.filter(factory(columns, outputs, random.fold_in(key, i)), eqx.is_inexact_array)
+        return jax.vmap(one)(jnp.arange(members, dtype=jnp.uint32))
+
+    return jit_at_once()(draw)(jnp.uint32(seed))
 
 
 def shape_of_members(factory: Factory, columns: int, outputs: int) -> tuple[Any, Any]:

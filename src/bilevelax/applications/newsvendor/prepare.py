@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilevelax.applications.newsvendor.padding import bucket, padded
-from bilevelax.applications.newsvendor.weights import Conditional
+from bilevelax.applications.newsvendor.weights import Conditional, within_fences
 
 if TYPE_CHECKING:
     from bilevelax.applications.newsvendor.rows import Rows
@@ -24,13 +24,16 @@ class Scaling(NamedTuple):
     high: np.ndarray
 
     @classmethod
-    def of(cls, a: np.ndarray, weights: np.ndarray) -> Scaling:
+    def of(cls, a: np.ndarray, weights: np.ndarray, fenced: bool = False) -> Scaling:
+        """Of these columns; ``fenced``: no single value, such as a typo, moves centre and deviation."""
+        low, high = a.min(axis=0), a.max(axis=0)
+        a = within_fences(a) if fenced else a
         shares = weights / weights.sum()
         centre = shares @ a
         parts = (slice(start, start + SCALED) for start in range(0, len(a), SCALED))  # never a second copy of the rows
         scale = np.sqrt(sum(shares[part] @ (a[part] - centre) ** 2 for part in parts))
         scale = np.where(scale > 1e-12 * (1 + np.abs(centre)), scale, 1.0)
-        return cls(centre, scale, a.min(axis=0), a.max(axis=0))
+        return cls(centre, scale, low, high)
 
     def forth(self, a: np.ndarray) -> np.ndarray:
         return (a - self.centre) / self.scale
@@ -72,7 +75,7 @@ class Prepared(NamedTuple):
 
 def prepare(sample: WeightedDemands, conditional: Any, seed: int) -> Prepared:
     """Scales of the rows and the conditional distribution fitted on them."""
-    contexts, demands = Scaling.of(sample.X, sample.weights), Scaling.of(sample.y, sample.weights)
+    contexts, demands = Scaling.of(sample.X, sample.weights), Scaling.of(sample.y, sample.weights, fenced=True)
     per_row = ((sample.holding + sample.backlog) * demands.scale).sum(axis=1)
     unit = float(np.average(per_row, weights=sample.weights))
     return Prepared(contexts, demands, unit, conditional.fit(sample.X, sample.y, random_state=seed))
@@ -113,4 +116,6 @@ def problem_rows(
     n, dtype = bucket(len(cdf), least), jnp.result_type(float)
     costs = sample.holding * per_unit, sample.backlog * per_unit
     leaves = (padded(a, n) for a in (prepared.contexts.clipped(sample.X), atoms, *costs))
-    return Rows(*(np.asarray(a, dtype) for a in (*leaves, padded(cdf, n, 1.0), np.zeros(sample.X.shape[1]))))
+    return Rows(
+        *(np.asarray(a, dtype) for a in (*leaves, padded(cdf, n, 1.0), np.zeros(sample.X.shape[1]), np.zeros(())))
+    )

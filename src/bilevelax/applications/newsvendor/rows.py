@@ -21,7 +21,7 @@ import numpy as np
 from jax import random
 
 from bilevelax.applications.newsvendor import adversary
-from bilevelax.applications.newsvendor.adversary import Losses, Moves, of_members
+from bilevelax.applications.newsvendor.adversary import Losses, Moves, OrderCost, of_members
 from bilevelax.applications.newsvendor.loss import smooth_loss
 from bilevelax.applications.newsvendor.policies import cached_by_structure
 from bilevelax.core.inverse import none
@@ -37,7 +37,8 @@ class Rows(NamedTuple):
     holding: Any  # (rows, outputs), per standardised unit
     backlog: Any
     cdf: Any  # (rows,): cumulative probability of the rows; 1 on padding, which is never drawn
-    reach: Any  # (d,): r s, how far a unit of y moves each column
+    reach: Any  # (d,): r s, how far a unit of y moves each column; deviation of the noise of an entropic adversary
+    tilt: Any = 0.0  # a of an entropic adversary
 
 
 class Context(NamedTuple):
@@ -48,17 +49,29 @@ class Context(NamedTuple):
     holding: jax.Array
     backlog: jax.Array
     reach: jax.Array
+    tilt: jax.Array
 
 
-def with_penalty(rows: Rows, scales: np.ndarray, penalty: float) -> Rows:
-    """The same rows under another lambda; ``scales`` are the s of the movable columns, 0 elsewhere."""
-    reach = np.zeros_like(scales) if np.isinf(penalty) else scales / np.sqrt(2 * penalty)
-    return rows._replace(reach=np.asarray(reach, rows.contexts.dtype))
+def with_penalty(rows: Rows, scales: np.ndarray, penalty: float, noise: float | None = None) -> Rows:
+    """The same rows under another lambda.
+
+    Args:
+        rows: those.
+        scales: the s of the movable columns, 0 elsewhere.
+        penalty: lambda.
+        noise: deviation of an entropic adversary's noise, in units of s; None for the adversary of eq. (11).
+    """
+    if noise is None:
+        reach, tilt = scales * (0.0 if np.isinf(penalty) else 1 / np.sqrt(2 * penalty)), 0.0
+    else:
+        reach, tilt = scales * noise, 1 / (2 * penalty * noise**2)
+    dtype = rows.contexts.dtype
+    return rows._replace(reach=np.asarray(reach, dtype), tilt=np.asarray(tilt, dtype))
 
 
 def context_at(i: Any, data: Rows) -> Context:
     i = jnp.asarray(i, jnp.int32)
-    return Context(i, data.contexts[i], data.holding[i], data.backlog[i], data.reach)
+    return Context(i, data.contexts[i], data.holding[i], data.backlog[i], data.reach, data.tilt)
 
 
 def sample_context(key: Key, data: Rows) -> Context:
@@ -82,16 +95,21 @@ MOVES = Moves(
 )
 
 
-@cached_by_structure
-def losses_of(static: PyTree, beta: float) -> Losses:
-    """Of stacked rules of one structure: the same functions for equal ones, so that nothing is compiled twice."""
+def cost_of(static: PyTree, beta: float) -> OrderCost:
+    """l_beta of the order that a rule places at z."""
 
     def cost(x: X, z: jax.Array, eta: jax.Array, xi: Context) -> jax.Array:
         """Over the demands (outputs, m) of an outcome the mean, over outputs the sum."""
         orders = eqx.combine(x, static)(z)[:, None]
         return jnp.sum(jnp.mean(smooth_loss(orders, eta, xi.holding[:, None], xi.backlog[:, None], beta), axis=1))
 
-    return of_members(adversary.losses_of(cost, MOVES))
+    return cost
+
+
+@cached_by_structure
+def losses_of(static: PyTree, beta: float) -> Losses:
+    """Of stacked rules of one structure: the same functions for equal ones, so that nothing is compiled twice."""
+    return of_members(adversary.losses_of(cost_of(static, beta), MOVES))
 
 
 LOWER = epoch_sgd(beta0=1.0, cap=0.5)  # curvature is about 1

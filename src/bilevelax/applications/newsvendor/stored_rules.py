@@ -6,6 +6,7 @@ compares both for every name. What has none (a user's own) is computed by `order
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from bilevelax.applications.newsvendor.prepare import Scaling
 
 WIDTH = 32  # hidden units of `mlp`
+TREES, DEEPEST = 20, 6  # of `soft_forest`; 64 leaves a tree
 ORDERED_AT_ONCE = 2**12  # rows at once: their activations stay in the cache
 Arrays = Sequence[np.ndarray]
 
@@ -57,9 +59,32 @@ def _silu(a: np.ndarray) -> np.ndarray:
     return np.divide(a, gate, out=a)
 
 
+def depth_of(columns: int) -> int:
+    """Levels of a tree of `soft_forest`: ceil(log2 columns) + 1, at most 6."""
+    return min(DEEPEST, math.ceil(math.log2(max(columns, 2))) + 1)
+
+
+def soft_forest_shapes(columns: int, outputs: int) -> list[tuple[int, ...]]:
+    nodes = 2 ** depth_of(columns) - 1
+    return [(columns, TREES, nodes), (TREES, nodes), (TREES, nodes + 1, outputs), (outputs,)]
+
+
+def soft_forest_orders(arrays: Arrays, z: np.ndarray) -> np.ndarray:
+    """The mean over trees of leaves, each with the product of the soft splits above it."""
+    slopes, offsets, leaves, constant = arrays
+    left = 1 / (1 + np.exp(-(np.tensordot(z, slopes, 1) + offsets)))
+    trees, nodes = offsets.shape
+    share = np.ones((len(z), trees, 1), left.dtype)
+    for level in range((nodes + 1).bit_length() - 1):
+        here = left[:, :, 2**level - 1 : 2 ** (level + 1) - 1]
+        share = np.stack([share * here, share * (1 - here)], axis=-1).reshape(len(z), trees, -1)
+    return constant + np.einsum("rtl,tlo->ro", share, leaves) / trees
+
+
 STORED_RULES = {
     "linear": StoredRule(linear_shapes, linear_orders),
     "mlp": StoredRule(mlp_shapes, mlp_orders),
+    "soft_forest": StoredRule(soft_forest_shapes, soft_forest_orders),
 }
 
 

@@ -9,7 +9,15 @@ import numpy as np
 from scipy import sparse
 
 WEIGHED_AT_ONCE = 1024  # contexts whose weights are in memory at once
+FENCE = 5.0  # distances between quartiles; of a normal column no value in 10^12 lies beyond
 FOREST_ROWS = 20_000  # beyond this the forest sees a subsample; kernel and neighbours likewise
+
+
+def within_fences(a: np.ndarray) -> np.ndarray:
+    """Columns cut at five times the distance between their quartiles beyond them; ordinary ones stay as they are."""
+    low, high = np.quantile(a, (0.25, 0.75), axis=0)
+    far = np.where(high > low, FENCE * (high - low), np.inf)
+    return np.clip(a, low - far, high + far)
 
 
 class Conditional:
@@ -22,6 +30,7 @@ class Conditional:
 
     max_rows: int | None = None
     votes_for_itself = False
+    is_as_seen = False  # a row's own demand is all that is known of it
 
     def __repr__(self) -> str:
         given = (f"{name}={value!r}" for name, value in vars(self).items() if not name.endswith("_"))

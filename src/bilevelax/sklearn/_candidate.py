@@ -1,0 +1,29 @@
+"""One way to learn a rule, in words and numbers: what a search chooses among and a model's folder tells."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
+
+
+RIVALS = ("forest", "boosted quantile", "linear quantile")  # baselines that may order instead of a rule
+
+
+class Candidate(NamedTuple):
+    """``penalty`` inf without ``noise`` is no ambiguity at all."""
+
+    policy: Any
+    conditional: Any
+    penalty: float
+    noise: float | None = None  # of an entropic adversary
+
+    @property
+    def ambiguity(self) -> str | None:
+        return "entropic" if self.noise is not None else None if np.isinf(self.penalty) else "wasserstein"
+
+    def told(self) -> dict[str, Any]:
+        names = {name: each if isinstance(each, str) else repr(each) for name, each in self._asdict().items()}
+        return names | {"ambiguity": self.ambiguity, "penalty": self.penalty, "noise": self.noise}

@@ -31,11 +31,11 @@ class JudgedModel(NamedTuple):
 def subsample_note(rows: int) -> list[str]:
     """What a large file is cut down to."""
     from bilevelax.applications.newsvendor import weights
-    from bilevelax.sklearn import newsvendor
+    from bilevelax.sklearn import _candidate
 
     if rows <= weights.FOREST_ROWS:
         return []
-    contexts = min(rows, newsvendor.MOST_ROWS)
+    contexts = min(rows, _candidate.MOST_ROWS)
     return [f"The forest sees {weights.FOREST_ROWS} of the {rows} rows, the policy {contexts}; chosen at random."]
 
 
@@ -125,7 +125,7 @@ class Model(NamedTuple):
 
     def conditional(self) -> Any:
         """The law of demand given contexts, on the rows that the folder keeps."""
-        return self.rule._with_conditional().conditional
+        return self.rule._demand_given_contexts()
 
     def outlook(self, X: Any, orders: np.ndarray) -> Any:
         """The range of demand at each row and the chance to cover it."""

@@ -83,6 +83,21 @@ def test_wrong_forecasts_leave_alone_who_does_not_look():
     assert len(set(curves["forest"])) > 1
 
 
+def test_drivers_are_the_parts_of_the_order():
+    """Of an additive rule, 3 x_0 + x_1 in each product, a part is its own term minus that of the mean past row."""
+    made = evaluated()
+    rule = made.methods["robust"]
+    rule.predict = lambda X: np.stack([3 * X[:, 0] + X[:, 1]] * 2, axis=1)
+    sizes = evaluation.driver_sizes(made, {"rain": [1], "sun": [0]})
+    rows = made.X[np.unique(np.linspace(0, 39, evaluation.DRIVEN).astype(int))]
+    past = made.methods["forest"].conditional_.X_
+    past = past[np.unique(np.linspace(0, len(past) - 1, evaluation.COMPARED).astype(int))]
+    expected = 2 * np.array([3, 1]) * np.abs(rows - past.mean(axis=0)).mean(axis=0)
+    assert list(sizes) == ["sun", "rain"] and list(sizes.values()) == pytest.approx(expected)
+    assert evaluation_page.drivers(made, {"sun": [0], "rain": [1]})[0].share == 1.0
+    assert evaluation_page.drivers(made, {}) == []
+
+
 def test_the_page_has_plain_numbers_dates_and_nothing_that_runs():
     text = evaluation_page.page(evaluated(scale=1000.0), "later.csv", ["a <note>"])
     data = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])

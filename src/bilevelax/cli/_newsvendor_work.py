@@ -218,11 +218,13 @@ def draw(judged: JudgedModel, file: Path, out: Path) -> Path:
     """Write the evaluation: a page where ``out`` ends in .html, else a picture."""
     from bilevelax.sklearn.evaluation_page import page
     from bilevelax.sklearn.plots import plot_orders
+    from bilevelax.tables import drivers
 
     if out.suffix.lower() != ".html":
         return plot_orders(judged.evaluated, out)
     penalty = f"price of a wrong forecast (penalty): {judged.evaluated.rule.penalty_:g}"
-    text = page(judged.evaluated, file.name, [*judged.notes, *judged.schema.report(), penalty])
+    told = [*judged.schema.report(), penalty]
+    text = page(judged.evaluated, file.name, told, judged.notes, drivers.groups(judged.schema))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     return out

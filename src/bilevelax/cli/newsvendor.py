@@ -209,8 +209,9 @@ def evaluate(
     for each in _newsvendor_answers.tables_of(judged.answers):
         show(each)
     say(*_newsvendor_answers.lines_of(judged.answers))
-    say("cost: mean of a row; service: share of orders that cover demand; filled: share of demand met;")
-    say("worst: mean of the dearest tenth; diff: to the first row, with its 95 % paired bootstrap interval.")
+    say("cost: mean of a row; service: share of orders that cover demand;")
+    say("filled: share of demand met; worst: mean of the dearest tenth;")
+    say("diff: to the first row, with its 95 % paired bootstrap interval.")
     say(*(f"{'Report' if path.endswith('.html') else 'Plot'}: {path}" for path in written))
 
 

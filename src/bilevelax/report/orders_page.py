@@ -49,6 +49,7 @@ class OrdersPage(NamedTuple):
     drivers: list[Driver]
     movable: list[str]
     costs_told: str
+    warnings: list[str]
     notes: list[str]
     data: dict[str, Any]
 

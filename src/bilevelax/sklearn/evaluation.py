@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilevelax.applications.newsvendor.loss import newsvendor_cost
+from bilevelax.applications.newsvendor.shapley import shapley
 from bilevelax.sklearn._scored import Outcome, costs_of
 from bilevelax.sklearn.compare import paired_interval
 
@@ -17,6 +18,7 @@ BAND = (0.05, 0.95)  # of likely demand
 DRAWN = 730  # days of the chart
 ERRORS = (0.0, 0.5, 1.0, 2.0)  # standard deviations by which what is known may be wrong
 ERROR_ROWS = 1000
+DRIVEN, COMPARED = 12, 16  # rows whose orders are explained, past rows that they are compared with
 
 
 class Evaluated(NamedTuple):
@@ -157,6 +159,22 @@ def wrong_forecasts(evaluated: Evaluated) -> dict[str, list[float]]:
         name: [float(Outcome.of(_unnamed(method), each, demand).costs.mean()) for each in seen]
         for name, method in evaluated.methods.items()
     }
+
+
+def driver_sizes(evaluated: Evaluated, groups: Mapping[str, list[int]]) -> dict[str, float]:
+    """Mean size of the part of each group of columns in the order of all products, largest first.
+
+    Parts are Shapley's, against the mean order of past rows; they add up to the distance to it on every row.
+    """
+    past = getattr(evaluated.methods.get("forest"), "conditional_", None)
+    if past is None or len(groups) < 2:
+        return {}
+    rule, spread = _unnamed(evaluated.rule), lambda a, n: a[np.unique(np.linspace(0, len(a) - 1, n).astype(int))]
+    total = lambda X: np.asarray(rule.predict(X)).reshape(len(X), -1).sum(axis=1, keepdims=True)
+    rows, compared = spread(evaluated.X, DRIVEN), spread(past.X_, COMPARED)
+    parts = np.stack([shapley(total, row, compared, list(groups.values()))[:, 0] for row in rows])
+    sizes = dict(zip(groups, np.abs(parts).mean(axis=0).tolist(), strict=True))
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
 def _unnamed(method: Any) -> Any:

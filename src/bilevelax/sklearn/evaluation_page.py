@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,14 +37,21 @@ def method(name: str) -> Method:
     return METHODS.get(name, Method(name, 5))
 
 
-def page(evaluated: Evaluated, source: str, notes: Sequence[str], drivers: Sequence[Driver] = ()) -> str:
+def page(
+    evaluated: Evaluated,
+    source: str,
+    notes: Sequence[str],
+    warnings: Sequence[str] = (),
+    groups: Mapping[str, list[int]] | None = None,
+) -> str:
     """The page as text.
 
     Args:
         evaluated: the rule, other methods, and how they did.
         source: name of the file of later days.
-        notes: about the model and the data.
-        drivers: what moves the orders, if that is known.
+        notes: about the model.
+        warnings: about the data: what to know before the result is believed.
+        groups: columns of ``X`` that tell of one thing, by its name: what moves the orders.
     """
     word, rows = row_word(evaluated), parts.drawn_rows(evaluated)
     likely = parts.likely_demand(evaluated, rows)
@@ -62,9 +69,10 @@ def page(evaluated: Evaluated, source: str, notes: Sequence[str], drivers: Seque
             word=word,
             bars=bars(evaluated),
             tables=tables,
-            drivers=list(drivers),
+            drivers=drivers(evaluated, groups or {}),
             movable=list(evaluated.movable) if curves else [],
             costs_told=costs_told(evaluated),
+            warnings=list(warnings),
             notes=list(notes),
             data={"orders": orders_data(evaluated, rows, likely), "errors": errors_data(curves, word)},
         )
@@ -208,6 +216,13 @@ def product_table(evaluated: Evaluated, word: str) -> PageTable:
         )
     columns = ["product", f"cost of a {word}", f"same order every {word}", "saved", "orders that cover", "demand met"]
     return PageTable("By product, dearest first", columns, lines)
+
+
+def drivers(evaluated: Evaluated, groups: Mapping[str, list[int]]) -> list[Driver]:
+    """Largest first; what moves nothing is left out."""
+    sizes = {name: size for name, size in parts.driver_sizes(evaluated, groups).items() if size > 0}
+    top = max(sizes.values(), default=1.0)
+    return [Driver(name, f"{plain(size)} units", size / top) for name, size in sizes.items()]
 
 
 def figure(value: float) -> PageCell:

@@ -30,7 +30,7 @@ LAWS: dict[str, tuple[Any, float]] = {
     "one in 100": (lambda key: jnp.where(random.uniform(key) < 0.01, 99.0, -1.0), 99.0),
     "one in 1,000": (lambda key: jnp.where(random.uniform(key) < 1e-3, 999.0, -1.0), 999.0),
 }
-FIRST = 1_000  # key: those below chose how many effective contexts an interval needs
+FIRST = 60_000  # key: those below chose how an interval is widened or withheld
 NOISE = 0.5  # standard deviation of eta
 LOSSES = {"stationary": (0, 0.0), "square": (0, 1.0), "cubic": (1, 0.5)}  # which f, and x
 

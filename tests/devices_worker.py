@@ -20,7 +20,7 @@ from jax import random
 import bilevelax as bx
 from bilevelax.datasets import ClientStore
 from bilevelax.problems.feed import Feeder
-from bilevelax.run.devices import columns_of
+from bilevelax.run.devices import columns_of, over_devices
 
 QUADRATIC = bx.Problem(
     f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2,
@@ -88,8 +88,23 @@ def rows_held(folder):
     return {"each": [part.data.size for part in held.addressable_shards], "of": store.rows}
 
 
+def share_of_work(m=64, devices=8):
+    """Operations of one device's program over those of the program for one device, for `amortised`; and unplaced."""
+    estimator = bx.amortised(m=m, steps=1, warm_up=0, width=32)
+    here, state = mesh(devices), estimator.init(QUADRATIC, jnp.zeros(3))
+    everywhere = jax.sharding.NamedSharding(here, jax.sharding.PartitionSpec())
+    arguments = jax.device_put((random.key(1), jnp.zeros(3), state), everywhere)
+
+    def operations(estimator):
+        step = jax.jit(lambda key, x, state: estimator.estimate(key, QUADRATIC, x, state)[0].grad)
+        return step.lower(*arguments).compile().cost_analysis()["flops"]
+
+    whole = operations(estimator)
+    return {"placed": operations(over_devices(estimator, here)) / whole, "unplaced": operations(estimator) / whole}
+
+
 def eight(folder):
-    found = {"devices": len(jax.devices()), "rows": rows_held(folder)}
+    found = {"devices": len(jax.devices()), "rows": rows_held(folder), "share": share_of_work()}
     maml = bx.minibatch(bx.maml(), 8, "loop")
     for name, problem, estimator, sizes in (
         ("rt_mlmc", QUADRATIC, RT, (8, 8)),

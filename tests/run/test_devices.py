@@ -48,6 +48,8 @@ def test_eight_devices_in_one_process(tmp_path):
     assert found.pop("devices") == 8
     held = found.pop("rows")  # every device meets the long client; padded it would hold 20 * 2 * 2000 rows
     assert len(held["each"]) == 8 and all(2000 < n <= held["of"] for n in held["each"])
+    share = found.pop("share")  # of `amortised`: an eighth of the pairs, and both optimizers
+    assert share["placed"] < 0.25 and share["unplaced"] > 0.9, share
     for name, each in found.items():
         assert 0 <= each["error"] < 1e-12 * each["size"] < 1, name  # sums in another order
         assert all(each["cost"])

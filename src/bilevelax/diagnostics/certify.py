@@ -82,7 +82,7 @@ def certify(
     jackknife's in the norm) where ``|grad F|`` is about the noise of the mean of all n, and the usual one
     where it is large against it. Of a `reduced` problem it is about the reduced F, and says so. Where rare contexts
     decide, so that fewer than 16 effective ones carry the noise, there is no interval: eight times as many contexts are
-    looked at quickly to tell.
+    looked at quickly to tell. Below 64 the interval allows for contexts beyond the largest met, by their tail's index.
 
     Args:
         n: estimates in all, rounded up to a multiple of 32; by default 1024. Of stored contexts and outcomes each is
@@ -161,7 +161,9 @@ def certifier(
         about = level, made.each * made.batches, measured(estimator, constraint) + reduced_to(problem)
         if tails is not None and tails.heavy and found[1] < found[2]:
             return Certificate(found[0], 0.0, np.inf, *about, str(tails), tails.effective)
-        return Certificate(*found, *about, effective=None if tails is None else tails.effective)
+        if tails is None:
+            return Certificate(*found, *about)
+        return Certificate(*tails.widened(found), *about, effective=tails.effective)
 
     return look
 

@@ -15,6 +15,8 @@ from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.contexts import takes_every
 
 LEAST = 16  # effective contexts; two cases with 7 to 11 held 38 of 43 times (`benchmarks/certificates.py`)
+FEW = 64  # effective contexts below which an interval allows for those that were not met
+UNMET = 3.0  # over n: a probability above that of exceeding all that n draws show, 19 times in 20
 TOP = 20  # largest of all, at least, that the tail's index is read from
 SCOUTS = 8  # contexts looked at quickly, for each one whose gradient is estimated
 QUICK = 4096  # numbers in x and y, up to which a quick look is quick
@@ -26,10 +28,30 @@ class Tails(NamedTuple):
 
     effective: float
     tail: float
+    largest: float = 0.0  # distance of a context's gradient from their mean
+    n: int = 1  # contexts
 
     @property
     def heavy(self) -> bool:
         return self.effective < LEAST
+
+    @property
+    def unmet(self) -> float:
+        """What contexts beyond the largest met may add to the mean; nothing where many carry the noise.
+
+        Beyond M lies a probability of at most 3 / n, and there a tail of index a has the mean M a / (a - 1); below an
+        index of 2 there is no variance, which every interval needs. Where few contexts carry the noise, an interval
+        is given only if the largest happened not to be met: this is for them.
+        """
+        if self.effective >= FEW:
+            return 0.0
+        tail = max(self.tail, 2.0)
+        return UNMET / self.n * self.largest * tail / (tail - 1)
+
+    def widened(self, interval: tuple[float, float, float]) -> tuple[float, float, float]:
+        """An interval of a squared norm that holds for a mean so far away."""
+        estimate, low, high = interval
+        return estimate, max(np.sqrt(low) - self.unmet, 0.0) ** 2, (np.sqrt(high) + self.unmet) ** 2
 
     def __str__(self) -> str:
         return (
@@ -67,7 +89,8 @@ def tails_of(lanes: np.ndarray, scouts: np.ndarray) -> Tails | None:
         return None
     effective = [np.size(lanes) / len(a) * _participating(a) for a in seen]
     worst = int(np.argmin(effective))
-    return Tails(float(effective[worst]), _hill(seen[worst]))
+    farthest = max(a.max() / a.mean() for a in seen) * seen[0].mean()
+    return Tails(float(effective[worst]), _hill(seen[worst]), float(np.sqrt(farthest)), np.size(lanes))
 
 
 def _participating(squares: np.ndarray) -> float:

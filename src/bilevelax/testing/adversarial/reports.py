@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import bilevelax as bx
-from bilevelax.testing.adversarial.case import KEY, SMALL, Case, plain, rows_of
+from bilevelax.testing.adversarial.case import KEY, SMALL, Case, alone, plain, rows_of
 
 DIFFERENCES = "gradient against finite differences"
 
@@ -74,6 +74,20 @@ def bent(curvature: float) -> str:
     return checked(problem, jnp.ones(1), bx.saa(2))
 
 
+def far(used: Any = lambda x: x, scale: float = 1.0) -> str:
+    """x of size 1e5 in single precision: a step of 1e-3 would be lost in its rounding."""
+    x = jnp.full(2, 1e5, jnp.float32)
+    f = lambda x, y, eta, xi: scale * jnp.sum((y - xi) ** 2) / 2
+    g = lambda x, y, eta, xi: jnp.sum((y - used(x) - eta) ** 2) / 2
+    return checked(plain(f, g, dtype=jnp.float32), x)
+
+
+def barrier(start: float = 1.0, used: Any = lambda x: x) -> str:
+    """g has a domain, y > 0, and y* = x e^-5 lies near its end: a full Newton step from 1 leaves it."""
+    g = lambda x, y: jnp.exp(5.0) * y[0] - used(x)[0] * jnp.log(y[0])
+    return checked(alone(lambda x, y: jnp.sum((y - 1) ** 2), g, [start]), jnp.asarray([1.5]))
+
+
 @jax.custom_jvp
 def lying(y: Any) -> Any:
     """A square whose derivative says half of it."""
@@ -127,5 +141,21 @@ REPORTS = (
     ),
     Case("estimates that are not finite", lambda: one_estimator(not_a_number), "^FAILED.*are not finite", slow=True),
     Case("an estimator that is 30 % too long", lambda: one_estimator(biased), "^FAILED: 1 .*gradient", slow=True),
+    Case("x of size 1e5, float32", far, "^OK", "FAILED", slow=True),
+    Case("x of size 1e5 scaled to 1, float32", lambda: far(lambda x: x / 1e5), "^OK", "FAILED", slow=True),
+    Case(
+        "stop_gradient on an x of size 1e5",
+        lambda: far(lambda x: lax.stop_gradient(x) + 0.5 * (x - lax.stop_gradient(x))),
+        f"^FAILED.*{DIFFERENCES} +FAILED",
+        slow=True,
+    ),
+    Case("a logarithmic barrier in check", barrier, "^OK", "FAILED", slow=True),
+    Case("a barrier, started outside its domain", lambda: barrier(-1.0), "^FAILED", "^OK", slow=True),
+    Case(
+        "stop_gradient in a barrier",
+        lambda: barrier(used=lambda x: lax.stop_gradient(x) + 0.5 * (x - lax.stop_gradient(x))),
+        f"^FAILED.*{DIFFERENCES} +FAILED",
+        slow=True,
+    ),
     Case("a problem that is right", lambda: checked(plain(mu_g=1.0, L_g1=1.0)), "^OK: ", "FAILED", slow=True),
 )

@@ -168,3 +168,29 @@ def test_folders_that_are_not_whole(fitted, clients, tmp_path):
     with pytest.raises(ValueError, match="cannot be saved as JSON"):
         MetaClassifier(**{**QUICK, "random_state": np.random.RandomState(0)}).fit(X, y, groups).save(tmp_path / "odd")
     assert bx.__version__ == record["version"]
+
+
+@pytest.fixture(scope="module")
+def learned(clients):
+    return MetaClassifier(max_iter=2, batch_size=2, random_state=0).fit(*clients)
+
+
+def test_what_was_learned_is_saved(learned, clients, tmp_path):
+    X, y, _ = clients
+    loaded = MetaClassifier.load(learned.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict_proba(X), learned.predict_proba(X))
+    again, before = loaded.adapt(X[:9], y[:9]), learned.adapt(X[:9], y[:9])
+    np.testing.assert_array_equal(again.W, before.W)
+    np.testing.assert_array_equal(again.offset, before.offset)
+    assert before.score(X, y) > 0.8
+    with pytest.raises(ValueError, match="`lam` of MetaClassifier must be one of 'learned'"):
+        MetaClassifier(lam="leaned").fit(*clients)
+
+
+def test_labels_never_shown_keep_the_centre(learned, clients):
+    """A client with one label: the other's weights are the centre's, its logit has the learned offset."""
+    X, y, _ = clients
+    one = learned.adapt(X[y == "yes"][:5], y[y == "yes"][:5])
+    np.testing.assert_allclose(one.W[0], learned.centre_[0], rtol=1e-6)
+    np.testing.assert_allclose(one.offset, [learned.learned_["absent"], 0], rtol=1e-6)
+    assert not np.allclose(one.W[1], learned.centre_[1])

@@ -13,51 +13,59 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bilevelax.applications._softmax import centre, proximal_problem
-from bilevelax.base.errors import require_integer, require_package, require_positive, require_share
+from bilevelax.applications.personalized_fl import ClientRows
+from bilevelax.base.errors import require_choice, require_integer, require_package, require_positive, require_share
 from bilevelax.core.inverse import default_N, none
 from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Problem
 from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.run.minimize import minimize
-from bilevelax.sklearn._adapting import Adapted, adapted, features_of
+from bilevelax.sklearn._adapting import Adapted, adapted, adapted_as_learned, features_of
 from bilevelax.sklearn._clients import clients_of, labels_of, require_short, rows_of, stored, tasks_of
+from bilevelax.sklearn._personal_fit import Settings, learn
 
+LEARNED = "learned"
+STEPS, STEPS_LEARNED = 300, 60  # defaults of max_iter
 MANY_TERMS = 2000  # of a Neumann series: beyond, a fit takes minutes
 
 
 class MetaClassifier(ClassifierMixin, BaseEstimator):
-    r"""Softmax regression whose centre x is learnt so that adapting from it works well.
+    r"""Softmax regression that adapts to each task or client from what all of them share (eq. 9).
 
     .. math::
         \min_x E_i \, l(y_i^*(x), D^{test}_i), \quad
-        y_i^*(x) = \arg\min_y l(y, D^{train}_i) + \tfrac{\lambda}{2} |y - x|^2
+        y_i^*(x) = \arg\min_y l(y, D^{train}_i) + \tfrac{1}{2 n_i} |y - m_i(x)|^2_{\Lambda(x)}
 
-    Every task is equally likely. The last ``test_fraction`` of a task's rows are its test part.
+    By default everything of the adapting is learned: the centre, the penalties, how much of a task's class means is in
+    m_i, and how rare labels are that a task has not shown. Tasks that are kept back choose and stop. With a number for
+    ``lam`` the penalty is :math:`\tfrac{\lambda}{2} |y - x|^2` and only the centre is learned; the last
+    ``test_fraction`` of a task's rows are then its test part. Every task is equally likely.
     `save` and `load` write and read a folder, without pickle.
 
     Args:
-        lam: how much an adapted classifier is held at the centre.
+        lam: "learned", or how much an adapted classifier is held at the centre.
         norm: length to which every row is scaled; None leaves them alone.
-        fit_intercept: a constant beside the scaled columns, held at the centre like their weights.
+        fit_intercept: a constant beside the scaled columns.
         test_fraction: share of each task's rows for the upper level, at least one.
-        K: deepest level of RT-MLMC.
-        max_iter, batch_size, learning_rate: steps, tasks per step (spread evenly over all), and step of Adam.
+        K: deepest level of RT-MLMC; of a fixed lam only.
+        max_iter: steps of Adam; by default 60, and 300 for a fixed lam.
+        batch_size, learning_rate: tasks per step (spread evenly over all), and step of Adam.
         random_state: seed.
-        verbose: show a progress bar.
+        verbose: show a progress bar, for a fixed lam.
     """
 
     _moreau = False
 
     def __init__(
         self,
-        lam: float = 2.0,
+        lam: float | str = "learned",
         *,
         norm: float | None = 5.0,
         fit_intercept: bool = True,
         test_fraction: float = 0.25,
         K: int = 4,
-        max_iter: int = 300,
-        batch_size: int = 8,
+        max_iter: int | None = None,
+        batch_size: int = 16,
         learning_rate: float = 3e-2,
         random_state: Any = None,
         verbose: int = 0,
@@ -79,37 +87,58 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         Without groups all rows are one task.
         """
         owner = type(self).__name__
-        require_integer("max_iter", owner, self.max_iter, 1)
-        for name in ("lam", "norm", "learning_rate"):
-            require_positive(name, owner, getattr(self, name), optional=name == "norm")
-        require_share("test_fraction", owner, self.test_fraction)
+        self._require_settings(owner)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         require_short(X, owner)
         self.classes_, labels = labels_of(y, owner)
         features = features_of(X, self.norm, self.fit_intercept)
         self.ids_, clients = clients_of(features, labels, groups, owner)
-        self.tasks_ = stored(clients, None if self._moreau else self.test_fraction)
-        problem = self.problem_
-        warn_of_cost(problem, owner)
+        self.tasks_ = stored(clients, None if self._moreau or self.lam == LEARNED else self.test_fraction)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        steps = self.max_iter or (STEPS_LEARNED if self.lam == LEARNED else STEPS)
+        self._fit_learned(clients, steps) if self.lam == LEARNED else self._fit_fixed(features.shape[1], steps)
+        return self
+
+    def _require_settings(self, owner: str) -> None:
+        if self.max_iter is not None:
+            require_integer("max_iter", owner, self.max_iter, 1)
+        if isinstance(self.lam, str):
+            require_choice("lam", owner, self.lam, (LEARNED,))
+        for name in ("lam", "norm", "learning_rate"):
+            if not isinstance(getattr(self, name), str):
+                require_positive(name, owner, getattr(self, name), optional=name == "norm")
+        require_share("test_fraction", owner, self.test_fraction)
+
+    def _fit_learned(self, clients: list[ClientRows], steps: int) -> None:
+        folds = max(2, round(1 / self.test_fraction))
+        parts = (len(self.classes_), self.fit_intercept, folds, steps, self.batch_size, self.learning_rate, self.seed_)
+        done = learn(clients, Settings(*parts))
+        self.centre_, self.pooled_ = done.x["W"], done.pooled
+        self.learned_, self.spread_ = done.x, done.spread
+        self.n_iter_ = max(1, done.steps)
+
+    def _fit_fixed(self, columns: int, steps: int) -> None:
+        problem = self.problem_
+        warn_of_cost(problem, type(self).__name__)
         result = minimize(
             problem,
             minibatch(rt_mlmc(self.K), self.batch_size, contexts="spread"),
-            optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.max_iter)),
-            centre(len(self.classes_), features.shape[1]),
+            optax.adam(optax.cosine_decay_schedule(self.learning_rate, steps)),
+            centre(len(self.classes_), columns),
             key=random.key(self.seed_),
-            T=self.max_iter,
+            T=steps,
             progress=bool(self.verbose),
         )
         self.centre_ = np.asarray(result.x["W"])
-        self.n_iter_ = self.max_iter
-        return self
+        self.n_iter_ = steps
 
     @property
     def problem_(self) -> Problem:
-        """What was minimised."""
+        """What was minimised, with a fixed lam."""
         self._require_rows()
-        problem = proximal_problem(tasks_of(self.tasks_), lam=self.lam, batch=8, owner=type(self).__name__)
+        if self.lam == LEARNED:
+            raise AttributeError("`problem_` belongs to a fixed `lam`; with lam='learned' see `learned_`.")
+        problem = proximal_problem(tasks_of(self.tasks_), lam=float(self.lam), batch=8, owner=type(self).__name__)
         return problem.replace(f=problem.g, inverse=none()) if self._moreau else problem
 
     def adapt(self, X_support: Any, y_support: Any, steps: int = 50) -> Adapted:
@@ -124,7 +153,10 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         return self._adapted(features_of(X, self.norm, self.fit_intercept), self._index(y_support), steps)
 
     def _adapted(self, rows: np.ndarray, labels: np.ndarray, steps: int = 50) -> Adapted:
-        return adapted(self.centre_classifier(), self.lam, rows, labels, steps, type(self).__name__)
+        owner, like = type(self).__name__, self.centre_classifier()
+        if self.lam == LEARNED:
+            return adapted_as_learned(like, self.learned_, self.spread_, rows, labels, steps, owner)
+        return adapted(like, float(self.lam), rows, labels, steps, owner)
 
     def save(self, folder: Any) -> Any:
         """Write what adapting and predicting need, without the rows: model.json and arrays.npz. Returns the folder."""
@@ -160,9 +192,10 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         return labels
 
     def centre_classifier(self) -> Adapted:
-        """The centre itself, without adaptation."""
+        """The centre itself, without adaptation; with a learned penalty the pooled model that it started from."""
         check_is_fitted(self, "centre_")
-        return Adapted(self.classes_, self.centre_, self.norm, True, self.fit_intercept)
+        W = self.pooled_ if self.lam == LEARNED else self.centre_
+        return Adapted(self.classes_, W, self.norm, True, self.fit_intercept)
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels by the centre, without adaptation; see `adapt`."""
@@ -172,30 +205,6 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities by the centre."""
         return self.centre_classifier().predict_proba(self._rows(X))
 
-
-def warn_of_cost(problem: Problem, owner: str) -> None:
-    """The Neumann series has L / mu terms, and more the smaller lam is."""
-    assert problem.mu_g is not None and problem.L_g1 is not None
-    terms = default_N(problem.mu_g, problem.L_g1)
-    if problem.inverse is None and terms > MANY_TERMS:
-        warnings.warn(
-            f"`lam` of {owner} is small: each gradient takes a series of up to {terms:,} terms. A larger `lam`, or a "
-            "smaller `norm`, needs fewer.",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-class PersonalizedModel(MetaClassifier):
-    """A classifier for each client, held at a shared centre (pFedMe: T Dinh, Tran and Nguyen 2020).
-
-    As `MetaClassifier` with clients for tasks, but the centre minimises the clients' own proximal
-    losses on all their rows; ``test_fraction`` is not used. No client's classifier is stored: each is
-    recomputed from the centre and its rows.
-    """
-
-    _moreau = True
-
     def personalize(self, ids: Any) -> dict[Any, Adapted]:
         """The classifiers of these clients of the training data, each from its own training rows."""
         self._require_rows()
@@ -203,7 +212,7 @@ class PersonalizedModel(MetaClassifier):
         for i in np.asarray(ids).tolist():
             at = np.flatnonzero(self.ids_ == i)
             if not at.size:
-                raise ValueError(f"`ids` of PersonalizedModel holds {i!r}, which was not in the groups of fit.")
+                raise ValueError(f"`ids` of {type(self).__name__} holds {i!r}, which was not in the groups of fit.")
             made[i] = self._adapted(*rows_of(self.tasks_, int(at[0])))
         return made
 
@@ -221,14 +230,14 @@ class PersonalizedModel(MetaClassifier):
         X, y, groups, support = (np.asarray(a) for a in (X, y, groups, support))
         if support.dtype != bool or support.shape != (len(X),):
             raise ValueError(
-                f"`support` of PersonalizedModel must be a boolean mask with one entry for each of the {len(X)} rows. "
-                f"Got {support.dtype} of shape {support.shape}."
+                f"`support` of {type(self).__name__} must be a boolean mask with one entry for each of the {len(X)} "
+                f"rows. Got {support.dtype} of shape {support.shape}."
             )
         found: dict[tuple[str, str], list[float]] = {}
         for i in np.unique(groups):
             learn, test = (groups == i) & support, (groups == i) & ~support
             if not learn.any() or not test.any():
-                raise ValueError(f"`support` of PersonalizedModel must leave rows on both sides for client {i}.")
+                raise ValueError(f"`support` of {type(self).__name__} must leave rows on both sides for client {i}.")
             kind = "known" if i in self.ids_ else "new"
             models = {"centre": self.centre_classifier(), "personalised": self.adapt(X[learn], y[learn])}
             for name, model in models.items():
@@ -244,3 +253,26 @@ class PersonalizedModel(MetaClassifier):
             for (kind, name), values in sorted(found.items())
         ]
         return require_package("pandas", "PersonalizedModel.scores", "sklearn").DataFrame(rows)
+
+
+def warn_of_cost(problem: Problem, owner: str) -> None:
+    """The Neumann series has L / mu terms, and more the smaller lam is."""
+    assert problem.mu_g is not None and problem.L_g1 is not None
+    terms = default_N(problem.mu_g, problem.L_g1)
+    if problem.inverse is None and terms > MANY_TERMS:
+        warnings.warn(
+            f"`lam` of {owner} is small: each gradient takes a series of up to {terms:,} terms. A larger `lam`, or a "
+            "smaller `norm`, needs fewer.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+class PersonalizedModel(MetaClassifier):
+    """`MetaClassifier` with clients for tasks. A fixed ``lam`` is paid for as pFedMe does (T Dinh, Tran, Nguyen 2020).
+
+    That is: the centre minimises the clients' own proximal losses on all their rows, and ``test_fraction`` is not used.
+    No client's classifier is stored: each is recomputed from the centre and its rows.
+    """
+
+    _moreau = True

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 COUNT = integer(1, 2**31)
 POSITIVE = number(1e-15, 1e15)
 SETTINGS = {
-    "lam": POSITIVE,
+    "lam": either(POSITIVE, one_of("learned")),
     "norm": either(POSITIVE, one_of(None)),
     "fit_intercept": one_of(True, False),
     "test_fraction": number(0, 1),
     "K": COUNT,
-    "max_iter": COUNT,
+    "max_iter": either(COUNT, one_of(None)),
     "batch_size": COUNT,
     "learning_rate": POSITIVE,
     "random_state": either(integer(0, 2**53), one_of(None)),
@@ -78,9 +78,25 @@ def save_meta(model: MetaClassifier, folder: str | Path) -> Path:
         "seed_": model.seed_,
         "names": list(getattr(model, "feature_names_in_", [])),
     }
-    return write_folder(
-        folder, type(model).__name__, {"settings": settings, "fitted": fitted}, {"centre": model.centre_}
-    )
+    arrays = {"centre": model.centre_}
+    if settings["lam"] == "learned":
+        arrays |= {"pooled": model.pooled_, "spread": model.spread_}
+        arrays |= {name: np.asarray(value) for name, value in model.learned_.items() if name not in ("W", "scale")}
+    return write_folder(folder, type(model).__name__, {"settings": settings, "fitted": fitted}, arrays)
+
+
+def _arrays(place: Path, settings: dict[str, Any], classes: int, d: int) -> dict[str, np.ndarray]:
+    """Those of the model, in the shapes that its settings and columns ask for."""
+    W = (classes, d + settings["fit_intercept"])
+    if settings["lam"] != "learned":
+        return read_arrays(place / "arrays.npz", ("centre",), shapes=lambda headers: {"centre": W})
+    shapes = {"centre": W, "pooled": W, "spread": (d,), "penalty": (3,), "prototype": (2,), "absent": ()}
+
+    def expected(headers: Any) -> dict[str, tuple[int, ...]]:
+        hidden = headers["A"].shape[-1] if "A" in headers and "B" in headers else 0
+        return shapes | ({"A": (d, hidden), "B": (hidden, d)} if hidden else {})
+
+    return read_arrays(place / "arrays.npz", tuple(shapes), ("A", "B"), shapes=expected)
 
 
 def load_meta(kind: type[MetaClassifier], folder: str | Path) -> MetaClassifier:
@@ -92,8 +108,11 @@ def load_meta(kind: type[MetaClassifier], folder: str | Path) -> MetaClassifier:
     model = kind(**settings)
     model.classes_ = _labels(path, "fitted.classes", fitted["classes"])
     model.ids_ = _labels(path, "fitted.ids", fitted["ids"])
-    shape = (len(model.classes_), columns + settings["fit_intercept"])
-    model.centre_ = read_arrays(place / "arrays.npz", ("centre",), shapes=lambda headers: {"centre": shape})["centre"]
+    arrays = _arrays(place, settings, len(model.classes_), columns)
+    model.centre_ = arrays.pop("centre")
+    if arrays:
+        model.pooled_, model.spread_ = arrays.pop("pooled"), arrays.pop("spread")
+        model.learned_ = arrays | {"W": model.centre_, "scale": np.zeros_like(arrays["absent"])}
     model.n_features_in_, model.n_iter_, model.seed_ = columns, fitted["n_iter_"], fitted["seed_"]
     if names:
         model.feature_names_in_ = np.array(names, dtype=object)

@@ -1,5 +1,6 @@
 """Demand behind stock-outs: the textbook's table, Efron's identity, a law that is known, and what fails without."""
 
+import jax
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -79,3 +80,23 @@ def test_what_cannot_be_learnt_is_said():
     assert Pooled.of(sales, lost).beyond == pytest.approx(0.4)
     assert "cannot be learnt and will be too small" in identified(sales, lost, 0.9, "demand")
     assert "covers 60% of the estimated demand, so an order for 50% can be learnt" in identified(sales, lost, 0.5, "d")
+
+
+@pytest.mark.slow
+def test_orders_from_capped_sales_reach_the_target_and_do_not_without():
+    """True service by the known law, P(D <= order | x), on 400 new contexts; target 90 %."""
+    from bilevelax.sklearn import RobustNewsvendor
+    from bilevelax.sklearn.conditional import Forest
+
+    X, demand, sales, lost = shop(1500)
+    estimated = demands(Forest(), X, sales[:, None], lost[:, None])[:, 0]
+    new = np.linspace(-0.95, 0.95, 400)[:, None]
+
+    def service(y):
+        rule = RobustNewsvendor(1, 9, penalty=np.inf, perturb="none", random_state=0).fit(X, y)
+        return float(stats.norm.cdf((rule.predict(new) - 100 - 20 * new[:, 0]) / 15).mean())
+
+    with jax.numpy_dtype_promotion("standard"):  # as scikit-learn's users have it
+        known, found, capped = service(demand), service(estimated), service(sales)
+    print(f"demand known {known:.3f}, estimated {found:.3f}, sales taken for demand {capped:.3f}")
+    assert abs(found - 0.9) < 0.03 and capped < 0.82

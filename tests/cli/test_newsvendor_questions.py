@@ -203,3 +203,14 @@ def test_newer_rows_are_taken_in_and_a_drift_is_told(two_dishes, tmp_path):
     assert "has no row that" in refused("update", tmp_path / "model", news, "--out", tmp_path / "again")
     told = invoke("evaluate", model, news, "--out", tmp_path / "e.png")
     assert "Refit with newer rows: bilevelax newsvendor update" in told.output
+
+
+def test_what_is_not_supported_is_answered(monkeypatch, capsys):
+    from bilevelax import cli
+
+    monkeypatch.setattr("sys.argv", ["bilevelax", "newsvendor", "order", "m", "f.csv", "--budget", "100"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and "A budget in money is not supported: give the units that fit" in said
+    assert "No such option" not in said

@@ -1,0 +1,19 @@
+"""Options that people look for and that do not exist: a sentence each, and what to do instead."""
+
+from __future__ import annotations
+
+INSTEAD = {
+    "--budget": "A budget in money is not supported: give the units that fit to --capacity.",
+    "--space": "Products of different sizes are not supported: --capacity counts units of all products alike.",
+    "--shelf-life": "Stock that keeps for several days is not supported, except through --lead-time: what is left over "
+    "costs --holding.",
+    "--fixed-cost": "A fixed cost of ordering is not supported: --minimum and --pack are.",
+    "--price": "Prices are costs here: --backlog is the margin lost with a unit, --holding what one left over costs.",
+    "--margin": "The margin lost with a missing unit is --backlog.",
+    "--horizon": "Orders are for the rows of the file: add a row for each day to come.",
+    "--forecast": "Forecasts are columns of the file: name those that may be off with --perturb.",
+    "--currency": "Costs have no currency: all are in the same one.",
+    "--group": "Products of a long table are named with --id, such as --id store,item.",
+    "--censored": "Sold-out days are named with --stockout.",
+    "--leadtime": "It is written --lead-time.",
+}

@@ -214,3 +214,17 @@ def test_what_is_not_supported_is_answered(monkeypatch, capsys):
     said = capsys.readouterr().err
     assert stopped.value.code == 2 and "A budget in money is not supported: give the units that fit" in said
     assert "No such option" not in said
+
+
+def test_a_trend_is_used_where_it_pays_and_recent_rows_that_differ_are_told(tmp_path):
+    flat = days(200)
+    rising = flat.assign(demand=flat["demand"] + np.where(np.arange(200) >= 165, 30, 0))
+    told = {}
+    for name, table in {"flat": flat, "rising": rising.assign(demand=flat["demand"] + np.arange(200) // 2)}.items():
+        past = saved(table, tmp_path / f"{name}.csv")
+        told[name] = invoke("fit", past, "--target", "demand", "--dates", "auto", *QUICK, "--out", tmp_path / name)
+    assert "trend: not used" in told["flat"].output and "trend: used" in told["rising"].output
+    assert "demand of the last" not in told["flat"].output
+    past = saved(rising.drop(columns="date"), tmp_path / "jump.csv")
+    jump = invoke("fit", past, "--target", "demand", *QUICK, "--out", tmp_path / "jump")
+    assert "demand of the last 28 rows is above that of earlier days like them" in jump.output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-DRIFT = 4.0  # standard errors, twice those of independent rows
+DRIFT = 2.0  # standard errors, each twice that of independent rows
 FEWEST = 20  # rows that may speak of a drift
 
 
@@ -77,7 +77,29 @@ def with_demand(model: Any, later: Later, file: Path) -> Later:
     return later._replace(y=np.asarray(y), notes=[*later.notes, note])
 
 
-def drift(conditional: Any, X: np.ndarray, y: np.ndarray, names: list[str], own: Any = None) -> list[str]:
+REFIT = "Refit with newer rows: bilevelax newsvendor update"
+RECENT = 28  # rows at the end of a file, or a twentieth of it
+OLD_ROWS = "The rule learns from all rows alike: try --dates auto, or leave old rows out"
+
+
+def recent_drift(model: Any, past: Any) -> list[str]:
+    """Whether the last rows of training differ from the others; no row speaks for itself."""
+    import numpy as np
+
+    from bilevelax.applications.newsvendor.weights import Conditional
+
+    n = max(RECENT, len(past.y) // 20)
+    conditional = getattr(model, "conditional_", None)
+    if not isinstance(conditional, Conditional) or conditional.votes_for_itself or len(past.y) < 4 * n:
+        return []
+    rows = np.arange(len(past.y) - n, len(past.y))
+    X = past.X.to_numpy(float)[rows]
+    return drift(conditional, X, past.y[rows], past.schema.targets, rows, OLD_ROWS)
+
+
+def drift(
+    conditional: Any, X: np.ndarray, y: np.ndarray, names: list[str], own: Any = None, advice: str = REFIT
+) -> list[str]:
     """Whether demand is higher or lower than on past days like these: the mean place of demands in their laws.
 
     Places P(D <= y | xi) are uniform where nothing has changed, with mean 1/2 and variance 1/12.
@@ -94,6 +116,6 @@ def drift(conditional: Any, X: np.ndarray, y: np.ndarray, names: list[str], own:
             way = "above" if mean > 0.5 else "below"
             told.append(
                 f"{name}: demand of the last {len(y)} rows is {way} that of earlier days like them (a typical one lies "
-                f"at {mean:.0%} of their range, not at 50%). Refit with newer rows: bilevelax newsvendor update"
+                f"at {mean:.0%} of their range, not at 50%). {advice}"
             )
     return told

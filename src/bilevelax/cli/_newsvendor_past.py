@@ -67,7 +67,7 @@ def encoded(file: Path, schema: Any, asked: Asked, known: Any, found: list[str])
     notes, history = list(known.notes), None
     if schema.date:
         known, when = in_time_order(known, schema, file, notes)
-        schema.calendar = learn_calendar(when, asked.dates)
+        schema.calendar = learn_calendar(when, "trend" if asked.dates == "auto" else asked.dates)
         schema.holidays = holidays.require_country(asked.holidays) if asked.holidays else None
     if asked.ids:
         schema.series = series.learn_series(named(asked.ids, known.table.columns), known.table, known.y)
@@ -135,3 +135,35 @@ def protected(past: Past, lead_time: int) -> Past:
     told = [f"demand is that of {lead_time + 1} days: the lead time and one day until the next order arrives"]
     told += [f"{missing} days inside have no row; they count as days without demand"] if missing else []
     return past._replace(X=past.X[whole].reset_index(drop=True), y=y[whole], notes=[*past.notes, *told])
+
+
+ORIGINS, CLEARLY = 3, 0.98  # rolling origins that choose, and the share of the cost that a trend has to reach
+
+
+def with_trend_chosen(past: Past, costs: dict[str, Any]) -> Past:
+    """``--dates auto``: the years stay a column where a forest with them is clearly cheaper on later days.
+
+    Beyond the last day of training the trend stays as it was there, whatever is chosen.
+    """
+    import numpy as np
+    from sklearn.model_selection import TimeSeriesSplit
+
+    from bilevelax.sklearn import WeightedSampleAverage
+    from bilevelax.sklearn.conditional import Forest
+
+    if past.schema.date is None or len(past.y) < 20 * ORIGINS:
+        ratios = np.full(ORIGINS, np.inf)
+    else:
+        X, plain = past.X.to_numpy(float), past.X.drop(columns="years").to_numpy(float)
+        paid = np.zeros((2, ORIGINS))
+        for k, (train, held) in enumerate(TimeSeriesSplit(ORIGINS).split(X)):
+            for i, contexts in enumerate((X, plain)):
+                forest = WeightedSampleAverage(**costs, conditional=Forest(trees=50), random_state=0)
+                paid[i, k] = forest.fit(contexts[train], past.y[train]).decision_cost(contexts[held], past.y[held])
+        ratios = paid[0] / np.maximum(paid[1], 1e-300)
+    if ratios.mean() < CLEARLY and (ratios < 1).sum() >= 2:
+        return past._replace(notes=[*past.notes, f"trend: used, costs on later rows fall to {ratios.mean():.0%}"])
+    if past.schema.calendar:
+        past.schema.calendar["trend"] = False
+    told = "trend: not used, costs on later rows do not fall clearly"
+    return past._replace(X=past.X.drop(columns="years", errors="ignore"), notes=[*past.notes, told])

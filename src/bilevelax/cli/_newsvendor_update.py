@@ -33,15 +33,14 @@ def read_news(model: Any, file: Path) -> News:
         raise ValueError(
             f"{file} has no row that {model.folder} was not trained on. Give newer days with their demand."
         )
-    told = drift(model.conditional(), rows[fresh, : X.shape[1]], later.y[fresh], schema.targets)
+    told = drift(
+        model.conditional(), rows[fresh, : X.shape[1]], later.y[fresh], schema.targets, None, "They are learnt now"
+    )
     both = later.X.iloc[:0].reindex(range(len(X) + int(fresh.sum())))
     both[:] = np.concatenate([X, rows[fresh, : X.shape[1]]])
     learn_dates(schema, later.table, file)
     history = model.tail().then(later.history) if schema.lags else None
     past = Past(file, schema, both, np.concatenate([y, later.y[fresh]]), [], [], history)
-    told = [
-        line.replace(" Refit with newer rows: bilevelax newsvendor update", " This fit takes them in") for line in told
-    ]
     return News(past, int(fresh.sum()), int((~fresh).sum()), [*later.health, *later.notes, *told])
 
 

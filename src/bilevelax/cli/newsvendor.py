@@ -14,8 +14,9 @@ import typer
 from bilevelax.base.text_table import Table, plain, show
 from bilevelax.cli import _newsvendor_answers, _newsvendor_order, _newsvendor_work
 from bilevelax.cli import _newsvendor_options as options
+from bilevelax.cli._newsvendor_later import recent_drift
 from bilevelax.cli._newsvendor_more import explain, update
-from bilevelax.cli._newsvendor_past import Asked, read_past
+from bilevelax.cli._newsvendor_past import Asked, read_past, with_trend_chosen
 from bilevelax.cli._options import AsJson
 from bilevelax.cli._terminal import busy, print_json
 from bilevelax.cli._terminal import results as say
@@ -85,7 +86,8 @@ def fit_file(
     prices(None)  # what is wrong whatever the file is told before it is read
     with busy(f"Reading {file}"):
         past = read_past(file, asked)
-    costs = prices(past.schema.targets)
+        costs = prices(past.schema.targets)
+        past = with_trend_chosen(past, costs) if asked.dates == "auto" else past
     told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
@@ -94,6 +96,7 @@ def fit_file(
     tell(f"Learning from {len(past.X)} rows: rules that are tried on later days, then the best of them on all")
     past, lost = _newsvendor_work.with_lost_demand(past, costs)
     model, movable, warned = _newsvendor_work.learn(past, perturb, **costs, **settings)
+    warned += recent_drift(model, past)
     _newsvendor_work.save(model, past, out)
     if as_json:
         print_json(fit_document(model, past, movable, [*told, *lost, *warned], out))

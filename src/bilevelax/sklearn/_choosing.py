@@ -94,7 +94,7 @@ class Search:
         curve = np.mean([[row["validation"] for row in run.history] for run in runs], axis=0)
         times = np.array([row["t"] for row in runs[0].history])
         shares = SHARES if is_as_seen(candidate.conditional) else (1.0,)
-        looks = [int(np.argmin(np.abs(times - share * self.steps))) for share in shares]
+        looks = [max(1, int(np.argmin(np.abs(times - share * self.steps)))) for share in shares]
         looks = list(range(1, len(times))) if self.all_looks else looks
         best = min(looks, key=curve.__getitem__)
         ends = [run.visited[best] for run in runs]

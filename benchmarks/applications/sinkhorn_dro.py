@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from common import installed
 from published import Row, compared
+from scipy.stats import t as student
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -90,12 +91,13 @@ def measured(data: Callable[[], Any], kind: str, seed: int) -> dict[str, dict[st
 
 
 def shown(values: list[float]) -> str:
-    return f"{np.mean(values):.3f} ± {1.96 * np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"
+    half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):.3f} ± {half:.3f}"
 
 
 def run(quick: bool = False) -> None:
     begin, rows, notes = time.process_time(), [], []
-    seeds = range(2 if quick else 3)
+    seeds = range(2 if quick else 10)
     for data, kind in ((breast_cancer, "class"), (digits, "class"), (diabetes, "regression")):
         seen = [measured(data, kind, seed) for seed in seeds]
         for how in ("clean", "shifted", "blurred", "attacked"):

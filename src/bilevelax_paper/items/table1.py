@@ -31,17 +31,18 @@ def total_cells(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
     def estimator(method: str, K: int) -> bx.Estimator:
         return lemma2.MAKERS[method](K, lower=bx.epoch_sgd(1.0, cap=math.inf), inverse=bx.neumann(N_TOTALS))
 
-    def work(known: stationarity.Known, labels: dict[str, Any], numbers: dict[str, float]) -> list[Row]:
+    def work(known: stationarity.Known, labels: Row, numbers: Row) -> list[Row]:
         made, together = estimator(labels["method"], labels["K"]), labels["method"] == "DL-SGD"
-        return stationarity.measure(known, made, **numbers, seeds=seeds, together=together, part="totals", **labels)
+        return stationarity.measure(known, made, **numbers, together=together, part="totals", **labels)
 
     for name in settings["problems"]:
-        known = PROBLEMS[name]()
-        for eps in settings["eps"]:
-            numbers = {"eps": eps, "c": settings["c"][name], "horizon": settings["horizon"][name]}
+        known, further = PROBLEMS[name](), settings["further"][name]  # these eps with RT-MLMC and the theorem's K only
+        for eps in (*settings["eps"], *further):
             most = theorem_K(eps, settings["plus"][name])
-            Ks = sorted({max(1, most - less) for less in settings["fewer"]}, reverse=True)
-            for K, method in itertools.product(Ks, lemma2.MAKERS):
+            Ks = sorted({max(1, most - less) for less in settings["fewer"] if eps not in further or not less})[::-1]
+            for K, method in itertools.product(Ks, ["RT-MLMC"] if eps in further else lemma2.MAKERS):
+                numbers = {"eps": eps, "c": settings["c"][name], "horizon": settings["horizon"][name]}
+                numbers |= {"seeds": seeds * settings["times"] if method == "RT-MLMC" else seeds}
                 labels = {"problem": name, "method": method, "K": K}
                 of = {**labels, **numbers, "N": N_TOTALS, "chunks": stationarity.CHUNKS}
                 yield Cell(f"{name}, {method}, eps = {eps:g}, K = {K}", partial(work, known, labels, numbers), of)
@@ -57,7 +58,7 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
 def totals(records: Records, problem: str, method: str, *, fewer: int | None = 0) -> Totals:
     """With the theorem's K or ``fewer``, or (None) the K that surely (upper end) needs the fewest gradients of g."""
     rows: list[Row] = []
-    for eps in records.settings["eps"]:
+    for eps in records.distinct("eps", part="totals", problem=problem, method=method):
         where = {"part": "totals", "problem": problem, "method": method, "eps": eps}
         of_K = {K: records.where(**where, K=K) for K in sorted(records.distinct("K", **where))}
         most = max(1, theorem_K(eps, records.settings["plus"][problem]) - (fewer or 0))

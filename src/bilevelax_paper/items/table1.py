@@ -63,7 +63,7 @@ def totals(records: Records, problem: str, method: str, *, fewer: int | None = 0
         of_K = {K: records.where(**where, K=K) for K in sorted(records.distinct("K", **where))}
         most = max(1, theorem_K(eps, records.settings["plus"][problem]) - (fewer or 0))
         surely = lambda K, of_K=of_K: Totals(of_K[K]).calls("grad_g")[0].high
-        rows += of_K[min(of_K, key=surely) if fewer is None else most]
+        rows += of_K.get(min(of_K, key=surely) if fewer is None else most, [])  # further eps have the theorem's K only
     return Totals(rows)
 
 

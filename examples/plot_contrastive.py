@@ -4,7 +4,8 @@ Contrastive learning: a temperature for every anchor
 
 A network should map two drawings of a character near each other and drawings of others away. How hard near negatives
 count is set by a temperature. Here every anchor chooses its own, :math:`\tau \ge \tau_0`: the lower level of a bilevel
-problem with a bound. Anchors with many look-alikes take a higher one.
+problem with a bound. On Omniglot this gains nothing over one tuned temperature (`docs/applications.md`); the page shows
+how such a lower level is written.
 """
 
 import jax
@@ -33,7 +34,7 @@ for name, x in (("before", app.x1), ("after", run.x)):
     print(name, {key: round(value, 3) for key, value in app.metrics(x).items()})
 
 # %%
-# Temperatures of 32 anchors against how near their nearest negatives are. None is below the bound.
+# Temperatures of 32 anchors against how much their similarities to negatives differ. None is below the bound.
 
 asked = contrastive.stored(app.problem, contrastive.parts(TAU0, 2.0, RIDGE), random.key(1))
 tau = contrastive.temperatures(asked, run.x)

@@ -70,7 +70,7 @@ def demand_rows(many: int, rhos: tuple[float, ...]) -> list[Row]:
 def schooling() -> Row:
     """Log wage on years of schooling, which a college nearby moves."""
     begun = time.process_time()
-    table = require_package("linearmodels.datasets.card", "this benchmark", "benchmarks").load()
+    table = require_package("linearmodels.datasets.card", "this benchmark", "bench").load()
     y, controls = table["lwage"], table[CONTROLS]
     X, Z = (controls.assign(**{name: table[name]})[[name, *CONTROLS]] for name in ("educ", "nearc4"))
     fitted = IVRegressor().fit(X, y, Z)

@@ -120,15 +120,16 @@ def shown(ordered: Ordered) -> Any:
     from bilevelax.tables.demands import printable
 
     schema, rows = ordered.model.schema, []
+    amount = lambda value: f"{value:,.0f}" if float(value).is_integer() else plain(value)  # whole units as such
     for i in range(len(ordered.orders)):
         for j, target in enumerate(schema.targets):
             what = [] if len(schema.targets) == 1 else [printable(target)[:16]]
             if schema.series:
                 what = [printable(" / ".join(str(ordered.table[name].iloc[i]) for name in schema.series["ids"]))[:24]]
             day = str(ordered.table[schema.date].iloc[i])[:10] if schema.date else str(i + 1)
-            sure = [plain(values[i, j]) for values in ordered.outlook[:3]] if ordered.outlook is not None else []
+            sure = [amount(values[i, j]) for values in ordered.outlook[:3]] if ordered.outlook is not None else []
             sure += [f"{ordered.outlook.chance[i, j]:.0%}"] if ordered.outlook is not None else []
-            rows.append((day, *what, plain(ordered.orders[i, j]), *sure))
+            rows.append((day, *what, amount(ordered.orders[i, j]), *sure))
             if len(rows) == SHOWN:
                 break
         if len(rows) == SHOWN:

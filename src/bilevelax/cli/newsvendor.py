@@ -101,7 +101,7 @@ def fit_file(
     if as_json:
         print_json(fit_document(model, past, movable, [*told, *lost, *warned], out))
         return
-    say(*lost, *fit_lines(model, movable), *warned, f"Model: {out}")
+    say(*lost, *fit_lines(model, movable, list(past.schema.targets)), *warned, f"Model: {out}")
 
 
 def fit_document(model: Any, past: Any, movable: list[str], notes: list[str], out: Path) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def fit_document(model: Any, past: Any, movable: list[str], notes: list[str], ou
     return {**head, **columns, "may_move": movable, **found}
 
 
-def fit_lines(model: Any, movable: list[str]) -> list[str]:
+def fit_lines(model: Any, movable: list[str], products: list[str]) -> list[str]:
     """What was learnt, for people."""
-    chosen = choice_lines(model)
+    chosen = choice_lines(model, products)
     if not movable:
         return ["May move: nothing", f"So there is no penalty to choose; {model.n_iter_} steps", *chosen]
     tried = ", ".join(f"{value:g}: {cost:.4g}" for value, cost in model.path_.items()) or "not computed"
@@ -123,7 +123,7 @@ def fit_lines(model: Any, movable: list[str]) -> list[str]:
     return [f"May move: {', '.join(movable)}", price, *chosen]
 
 
-def choice_lines(model: Any) -> list[str]:
+def choice_lines(model: Any, products: list[str]) -> list[str]:
     """Which rule won on days held out, and how often it covered demand there."""
     if not model.tried_:
         return []
@@ -135,10 +135,13 @@ def choice_lines(model: Any) -> list[str]:
     lines = [f"Rule: {model.chosen_['policy']} on {kind}; cost on days held out {ours:.4g} ({costs or 'no baselines'})"]
     if model.fallback_:
         lines.append(f"The {model.fallback_} was clearly cheaper on those days, so it orders instead of the rule")
-    for target, achieved in zip(model.service_target_, model.service_achieved_, strict=True):
-        if achieved == achieved:  # not nan
-            lines.append(f"Demand covered on {achieved:.0%} of days held out; the costs ask for {target:.0%}")
-    return lines
+    names = products if len(products) == len(model.service_target_) > 1 else [""] * len(model.service_target_)
+    told = [
+        f"{name} {achieved:.0%} ({target:.0%})".strip()
+        for name, target, achieved in zip(names, model.service_target_, model.service_achieved_, strict=True)
+        if achieved == achieved  # not nan
+    ]
+    return [*lines, f"Demand covered on days held out (target): {', '.join(told)}"] if told else lines
 
 
 @app.command()

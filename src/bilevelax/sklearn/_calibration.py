@@ -57,7 +57,8 @@ def service_target(sample: WeightedDemands) -> np.ndarray:
 def calibrate(placed: list[np.ndarray], helds: list[WeightedDemands], target: np.ndarray) -> Calibration:
     """From orders for the held-out rows of each fold, in the order of time.
 
-    The correction of all folds is kept where that of the earlier folds would not have made the last one dearer.
+    A correction is kept where that of the earlier folds would not have made the last one dearer, and is then the
+    smallest that any fold asks for: what one stretch of days asks for alone may be gone in the next.
     """
     nothing = np.full(len(target), np.nan)
     if len(placed) < 2:
@@ -66,8 +67,14 @@ def calibrate(placed: list[np.ndarray], helds: list[WeightedDemands], target: np
     earlier = correction(np.concatenate(placed[:-1]), joined(helds[:-1]))
     paid = [newsvendor_cost(w, held.y, held.holding, held.backlog).mean(0) for w in (last, last + earlier)]
     kept = paid[1] <= paid[0] * (1 + 1e-12)
-    shift = np.where(kept, correction(np.concatenate(placed), joined(helds)), 0.0)
+    shift = np.where(kept, smallest([correction(*fold) for fold in zip(placed, helds, strict=True)]), 0.0)
     return Calibration(shift, target, service(last, held), service(last + np.where(kept, earlier, 0.0), held))
+
+
+def smallest(corrections: list[np.ndarray]) -> np.ndarray:
+    """Of each output the one nearest to 0; 0 where they disagree about the sign."""
+    low, high = np.min(corrections, axis=0), np.max(corrections, axis=0)
+    return np.clip(0.0, low, high)
 
 
 def joined(parts: list[WeightedDemands]) -> WeightedDemands:

@@ -117,15 +117,22 @@ def defaults(rows: list[dict[str, Any]]) -> str:
 
 
 def antithetic(rows: list[dict[str, Any]]) -> str:
-    problems = len({row["problem"] for row in rows})
+    """Of the one problem on which tuned RT-MLMC was nearest."""
+    ratio = "error in 1 s / best antithetic"
+    near = min((row for row in rows if "tuned" in row["estimator"]), key=lambda row: row[ratio])["problem"]
 
     def least(word: str) -> str:
-        ratio = min(row["error in 1 s / best antithetic"] for row in rows if word in row["estimator"])
-        return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"
+        found = [row[ratio] for row in rows if row["problem"] == near and word in row["estimator"]]
+        return f"{min(found):,.0f}" if min(found) >= 10 else f"{min(found):.2g}"
 
-    others = {"RT-MLMC with single samples": "single samples", "RT-MLMC tuned": "tuned", "jaxopt": "jaxopt"}
+    others = {
+        "RT-MLMC with single samples": "single samples",
+        "RT-MLMC tuned": "tuned",
+        "saa": "saa",
+        "jaxopt": "jaxopt",
+    }
     return (
-        f" after 1 s, the least of {problems} problems | antithetic_mlmc 1 | "
+        f" after 1 s, {near} (of six problems where tuned RT-MLMC is nearest) | antithetic_mlmc 1 | "
         f"{', '.join(f'{name} {least(word)}' for name, word in others.items())}"
     )
 

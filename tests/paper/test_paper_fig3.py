@@ -72,7 +72,8 @@ def test_gains_that_no_figure_shows_are_named():
     tiny, large = Interval(-1e-4, -2e-4, -5e-5), Interval(-0.1, -0.2, -0.05)
     assert claims.too_small({"here": tiny, "there": large}, 2.0) == ["here"]
     assert claims.too_small({"there": large}, 2.0) == []
-    verdict = lambda gain: claims.SEEN.verdict(Found({"here": gain}, words={"cost": 2.0}))
+    claim = next(claim for claim in fig3.CLAIMS if claim.rule is claims.SEEN)
+    verdict = lambda gain: claim.verdict(Found({"here": gain}, words={"cost": 2.0}))
     assert (verdict(tiny), verdict(large)) == ("partly", "reproduced")
     words = {"cost": 2.0, "visible": "0.1%", "too_small": ["here"]}
     about_K = fig3.CONFIG.texts["claims"]["larger_K"]["reading"]

@@ -19,7 +19,7 @@ from bilevelax_paper import figures, meta, training
 from bilevelax_paper.item import Cell, Drawn, Records, Row, Table
 from bilevelax_paper.training import seed_keys
 
-Settings = dict[str, Any]
+Chosen = dict[str, Any]
 Methods = Sequence[meta.Method]
 Times = Sequence[int]
 Trials = Sequence[training.Trial]
@@ -30,11 +30,11 @@ def named(method: meta.Method) -> Row:
     return {"method": method.name, "setting": method.setting}
 
 
-def data_of(settings: Settings) -> meta.Data:
+def data_of(settings: Chosen) -> meta.Data:
     return meta.load(settings["dataset"], settings["small"])
 
 
-def tuner(settings: Settings) -> Callable[..., list[training.Trial]]:
+def tuner(settings: Chosen) -> Callable[..., list[training.Trial]]:
     """``trials(method, T)``: every step rule of the grid, by validation loss after the method's own adaptation."""
 
     @functools.cache
@@ -75,7 +75,7 @@ def curve_rows(data: meta.Data, method: meta.Method, trials: Trials, seeds: int,
 
 
 def cells(
-    settings: Settings, seeds: int, methods: Methods, at: meta.Method, measured: Methods, tuned_as: Any, stops: Any
+    settings: Chosen, seeds: int, methods: Methods, at: meta.Method, measured: Methods, tuned_as: Any, stops: Any
 ) -> Iterator[Cell]:
     """Tuning and curves of each method, ``tuned_as`` another, until it ``stops``; noise and bias at one's last x."""
     T, trials = settings["T"], tuner(settings)

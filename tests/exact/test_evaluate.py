@@ -9,7 +9,7 @@ import pytest
 from jax import random
 
 import bilevelax as bx
-from bilevelax.exact.evaluate import CONTEXTS, FEW, plan_of
+from bilevelax.exact.evaluate import CONTEXTS, FEW_CONTEXTS, plan_of
 from bilevelax.exact.sample_average import newton_cg
 
 NOISE = 3.127  # of the treatment given the instrument: answers on 256 draws cost x^2 NOISE^2 / 512 = 0.0191 too much
@@ -89,7 +89,7 @@ def test_contexts_by_number_are_no_source_of_noise(key):
         (None, False, None, (1000, 0, False)),
         (7, False, None, (1001, 143, False)),
         (3000, False, None, (6000, 2, False)),
-        (FEW + 1, False, None, (1000, 0, False)),
+        (FEW_CONTEXTS + 1, False, None, (1000, 0, False)),
         (7, False, 700, (700, 100, False)),
         (7, False, 701, (701, 0, False)),
         (7, True, None, (7, 1, True)),

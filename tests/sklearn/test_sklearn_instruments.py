@@ -8,7 +8,7 @@ from jax import random
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bilevelax as bx
-from bilevelax.applications.instrumental_variables import Table, linear, nearest, pairs
+from bilevelax.applications.instrumental_variables import Observed, linear, nearest, pairs
 from bilevelax.problems.bases import Basis, Given
 from bilevelax.sklearn import IVRegressor, Neighbours
 
@@ -115,11 +115,11 @@ def test_solve_on_the_bilevel_problem_finds_the_closed_form():
     columns = np.column_stack([np.ones(60), X])
     h = lambda x, eta: eta @ x
     basis = Basis("lines", lambda z: Given(lambda each: jnp.append(each, 1.0)), redundant=True)
-    joint = bx.reduced(pairs(h, Table(columns, y, Z), 1e-12), basis)
+    joint = bx.reduced(pairs(h, Observed(columns, y, Z), 1e-12), basis)
     found = bx.solve(joint, jnp.zeros(3), key=random.key(0), tol=1e-9, progress=False).x
     fitted = IVRegressor().fit(X, y, Z)
     np.testing.assert_allclose(found, [fitted.intercept_, *fitted.coef_], rtol=1e-5)
-    near = nearest(linear, Table(columns, y, Z), 1e-12, 5)
+    near = nearest(linear, Observed(columns, y, Z), 1e-12, 5)
     found = bx.solve(near, jnp.zeros(3), key=random.key(0), tol=1e-9, progress=False).x
     fitted = IVRegressor(conditional=Neighbours(5)).fit(X, y, Z)
     np.testing.assert_allclose(found, [fitted.intercept_, *fitted.coef_], rtol=1e-5)

@@ -31,7 +31,7 @@ from bilevelax.problems.stored import from_arrays
 WAYS = ("joint", "neighbours")
 
 
-class Table(NamedTuple):
+class Observed(NamedTuple):
     """Rows: treatments T (price, time, emotion), outcomes y (sales), instruments z (cost, time, emotion)."""
 
     T: np.ndarray
@@ -50,12 +50,12 @@ def sales(T: np.ndarray) -> np.ndarray:
     return np.asarray(100 + (10 + p) * s * season(t) - 2 * p)
 
 
-def demand_design(n: int, rho: float, rng: np.random.Generator, shock: float = 1.0) -> Table:
+def demand_design(n: int, rho: float, rng: np.random.Generator, shock: float = 1.0) -> Observed:
     """n rows of Hartford et al.; rho is how much of the price's shock is in that of the sales, of size ``shock``."""
     s, t, c, v = rng.integers(1, 8, n), rng.uniform(0, 10, n), rng.normal(size=n), rng.normal(size=n)
     T = np.stack([25 + (c + 3) * season(t) + v, t, s], axis=1)
     noise = rho * v + np.sqrt(1 - rho**2) * rng.normal(size=n)
-    return Table(T, sales(T) + shock * noise, np.stack([c, t, s], axis=1))
+    return Observed(T, sales(T) + shock * noise, np.stack([c, t, s], axis=1))
 
 
 def grid() -> np.ndarray:
@@ -87,12 +87,12 @@ def eta_dtype(x: X) -> Any:
     return jnp.result_type(*jax.tree.leaves(x))
 
 
-def pairs(h: Structural, rows: Table, alpha: float) -> Problem:
+def pairs(h: Structural, rows: Observed, alpha: float) -> Problem:
     """The problem of the table alone, for `reduced` or an estimated conditional."""
     return from_joint(rows=(rows.z, (rows.y, rows.T)), **losses(h, alpha))
 
 
-def nearest(h: Structural, rows: Table, alpha: float, k: int) -> Problem:
+def nearest(h: Structural, rows: Observed, alpha: float, k: int) -> Problem:
     """The follower's mean is over the k rows with the nearest instruments, of unit deviation; none counts itself."""
     from scipy.spatial import cKDTree
 
@@ -152,7 +152,7 @@ def make(
     low, width = frame(rows.T)
     which, mean, scale = leading(3, functions), rows.y.mean(), rows.y.std()
     features = lambda T: products(T, low, width, which, np)
-    scaled = Table(features(rows.T), (rows.y - mean) / scale, rows.z)
+    scaled = Observed(features(rows.T), (rows.y - mean) / scale, rows.z)
     if conditional == "joint":
         problem = reduced(pairs(linear, scaled, alpha), smooth_products(instruments))
     else:

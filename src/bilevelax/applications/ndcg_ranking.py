@@ -45,7 +45,7 @@ class Item(NamedTuple):
     query: jax.Array
 
 
-class Table(NamedTuple):
+class Judged(NamedTuple):
     """The data leaves."""
 
     queries: Queries
@@ -98,9 +98,9 @@ def problem_of(scorer: Scorer, queries: Queries, k: int | None, T: float) -> Pro
     query, item = np.nonzero(queries.gain)
     per_query = len(query) / len(np.unique(query))
     arrays = Queries(*(jnp.asarray(a, float) for a in queries))
-    data = Table(arrays, jnp.asarray(query, jnp.int32), jnp.asarray(item, jnp.int32))
+    data = Judged(arrays, jnp.asarray(query, jnp.int32), jnp.asarray(item, jnp.int32))
 
-    def at(i: Any, data: Table) -> Item:
+    def at(i: Any, data: Judged) -> Item:
         q, j = data.query[i], data.item[i]
         own = jax.tree.map(lambda a: a[q], data.queries)
         return Item(own.features[j], per_query * own.gain[j], own.there.sum(), q)
@@ -108,11 +108,11 @@ def problem_of(scorer: Scorer, queries: Queries, k: int | None, T: float) -> Pro
     def h(x: X, eta: jax.Array, xi: Item) -> jax.Array:
         return jax.nn.sigmoid((scorer(x, eta) - scorer(x, xi.features)) / T)
 
-    def draw(key: Key, xi: Item, data: Table) -> jax.Array:
+    def draw(key: Key, xi: Item, data: Judged) -> jax.Array:
         j = random.randint(key, (), 0, xi.size.astype(jnp.int32))
         return data.queries.features[xi.query, j]
 
-    def support(xi: Item, data: Table) -> tuple[jax.Array, jax.Array]:
+    def support(xi: Item, data: Judged) -> tuple[jax.Array, jax.Array]:
         return data.queries.features[xi.query], data.queries.there[xi.query] / xi.size
 
     problem = conditional_stochastic(

@@ -30,7 +30,7 @@ FLOOR = 0.1  # of u, which is at least one for convex losses
 RowLoss = Callable[[X, jax.Array, Any], jax.Array]  # (x, features, label) -> l
 
 
-class Row(NamedTuple):
+class Centre(NamedTuple):
     """A context: a row of the table, its label, and the prices that all rows share."""
 
     a: jax.Array
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     eps: jax.Array
 
 
-class Table(NamedTuple):
+class Centres(NamedTuple):
     """The data leaves. One program serves every lam and eps."""
 
     a: jax.Array  # (n, d)
@@ -66,10 +66,10 @@ def linear_problem_of(loss: str, a: Any, label: Any, lam: float, eps: float, nod
     data = _table(a, label, lam, eps)._replace(nodes=(jnp.asarray(z), jnp.asarray(weights / weights.sum())))
     of = LOSSES[loss].of
 
-    def moved(x: X, z: jax.Array, xi: Row) -> jax.Array:
+    def moved(x: X, z: jax.Array, xi: Centre) -> jax.Array:
         return of(scores(x, xi.a) + jnp.sqrt(xi.eps) * length(x["w"]) * z, xi.label)
 
-    def draw(key: Key, xi: Row, data: Table) -> jax.Array:
+    def draw(key: Key, xi: Centre, data: Centres) -> jax.Array:
         z, weights = data.nodes
         return z[random.choice(key, len(z), p=weights)]
 
@@ -77,20 +77,20 @@ def linear_problem_of(loss: str, a: Any, label: Any, lam: float, eps: float, nod
     return _problem(moved, centre, draw, data).replace(support=lambda xi, data: (data.nodes[0], data.nodes[1]))
 
 
-def _table(a: Any, label: Any, lam: float, eps: float) -> Table:
+def _table(a: Any, label: Any, lam: float, eps: float) -> Centres:
     a = jnp.asarray(a, float)
-    return Table(
+    return Centres(
         a, jax.tree.map(lambda b: jnp.asarray(b), label), jnp.asarray(lam, a.dtype), jnp.asarray(eps, a.dtype), ()
     )
 
 
-def _first_order(loss: RowLoss, x: X, xi: Row) -> jax.Array:
+def _first_order(loss: RowLoss, x: X, xi: Centre) -> jax.Array:
     """l + |grad l|^2 / (2 lam), the answer for a loss that is linear in the row."""
     value, slope = jax.value_and_grad(loss, argnums=1)(x, xi.a, xi.label)
     return value + jnp.sum(slope**2) / (2 * xi.lam)
 
 
-def _problem(moved: Any, centre: Any, draw: Any, data: Table, floor: float = FLOOR) -> Problem:
+def _problem(moved: Any, centre: Any, draw: Any, data: Centres, floor: float = FLOOR) -> Problem:
     """phi(u) = m + lam eps log u with u = E exp((l - m) / (lam eps)): true for every m(x, xi).
 
     With m of first order u is near one, so that neither exponentials nor the first term of RT-MLMC, at u = 1, are far
@@ -99,13 +99,13 @@ def _problem(moved: Any, centre: Any, draw: Any, data: Table, floor: float = FLO
     """
     n = len(data.a)
 
-    def at(i: Any, data: Table) -> Row:
-        return Row(data.a[i], jax.tree.map(lambda b: b[i], data.label), data.lam, data.eps)
+    def at(i: Any, data: Centres) -> Centre:
+        return Centre(data.a[i], jax.tree.map(lambda b: b[i], data.label), data.lam, data.eps)
 
-    def h(x: X, eta: Any, xi: Row) -> jax.Array:
+    def h(x: X, eta: Any, xi: Centre) -> jax.Array:
         return jnp.exp((moved(x, eta, xi) - centre(x, xi)) / (xi.lam * xi.eps))
 
-    def phi(x: X, u: jax.Array, xi: Row) -> jax.Array:
+    def phi(x: X, u: jax.Array, xi: Centre) -> jax.Array:
         inside = jnp.maximum(u, floor)
         return centre(x, xi) + xi.lam * xi.eps * (jnp.log(inside) + (u - inside) / floor)
 

@@ -15,7 +15,7 @@ from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.contexts import takes_every
 
 LEAST = 16  # effective contexts; two cases with 7 to 11 held 38 of 43 times (`benchmarks/certificates.py`)
-FEW = 64  # effective contexts below which an interval allows for those that were not met
+FEW_EFFECTIVE = 64  # effective contexts below which an interval allows for those that were not met
 UNMET = 3.0  # over n: a probability above that of exceeding all that n draws show, 19 times in 20
 TOP = 20  # largest of all, at least, that the tail's index is read from
 SCOUTS = 8  # contexts looked at quickly, for each one whose gradient is estimated
@@ -43,7 +43,7 @@ class Tails(NamedTuple):
         index of 2 there is no variance, which every interval needs. Where few contexts carry the noise, an interval
         is given only if the largest happened not to be met: this is for them.
         """
-        if self.effective >= FEW:
+        if self.effective >= FEW_EFFECTIVE:
             return 0.0
         tail = max(self.tail, 2.0)
         return UNMET / self.n * self.largest * tail / (tail - 1)

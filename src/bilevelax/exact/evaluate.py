@@ -22,7 +22,7 @@ from bilevelax.problems.validate import as_arrays, check_shapes
 EVALUATED_AT_ONCE = 32  # contexts solved at once
 ROWS_AT_ONCE = 16_384  # samples that they add up at once
 CONTEXTS = 1000  # looked at by default, in all
-FEW = 4 * CONTEXTS  # contexts that are all looked at by default, twice where their outcomes must be drawn
+FEW_CONTEXTS = 4 * CONTEXTS  # contexts that are all looked at by default, twice where their outcomes must be drawn
 TRUSTED = 2  # times F's size or spread: larger corrections are not of the order that they assume
 STORED = 16_384  # contexts with stored outcomes that are all looked at by default
 
@@ -52,7 +52,7 @@ def plan_of(problem: Problem, n: int | None) -> Plan:
         return Plan(n or CONTEXTS)
     if problem.support is not None and (n or STORED) >= M:
         return Plan(M, 1, exact=True)
-    if n is None and M <= FEW:
+    if n is None and M <= FEW_CONTEXTS:
         n = M * max(2, -(-CONTEXTS // M))
     each, rest = divmod(n or CONTEXTS, M)
     return Plan(n or CONTEXTS, each if not rest and each > 1 else 0)

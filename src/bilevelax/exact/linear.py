@@ -17,7 +17,7 @@ from bilevelax.core.estimate import Count
 from bilevelax.core.problem import Y
 
 DENSE = 16  # largest d_y whose Hessian is formed where nothing else is asked for
-FEW = 256  # largest d_y whose diagonal is formed, entry by entry
+FEW_ENTRIES = 256  # largest d_y whose diagonal is formed, entry by entry
 REFINEMENTS = 4  # times that a solution is corrected by what it leaves, at most
 
 Product = Callable[[Y], Y]
@@ -69,7 +69,7 @@ def cg(steps: int = 100, tol: float | None = None, jacobi: bool = False) -> Line
     require_positive("tol", "cg", tol, optional=True)
 
     def keeps(size: int) -> type | None:
-        return Diagonal if jacobi and size <= FEW else None
+        return Diagonal if jacobi and size <= FEW_ENTRIES else None
 
     def prepare(product: Product, r: Y) -> tuple[Any, Count]:
         return (Diagonal(_one_over_diagonal(product, r)), tree.size(r)) if keeps(tree.size(r)) else (None, 0)

@@ -32,12 +32,12 @@ STARTS: tuple[tuple[str, Any], ...] = (  # tried one after the other, each from 
 )
 CHECKS = 6  # looks at the clients kept back
 KEPT_BACK = 4  # one client in so many is kept back
-FEW = 8  # clients: with fewer none is kept back, and there is no network
+FEW_CLIENTS = 8  # clients: with fewer none is kept back, and there is no network
 NETWORK, WIDEST = 64, 128  # hidden units; columns up to which a network pays its price
 RATES = {"W": 0.01, "A": 0.1, "B": 0.1}  # of what has many numbers, relative to the rate of the few
 
 
-class Settings(NamedTuple):
+class Fitting(NamedTuple):
     """Of a fit."""
 
     classes: int
@@ -59,13 +59,13 @@ class Learned(NamedTuple):
     loss: float  # on held-out rows of clients that the pooled model behind it did not see
 
 
-def learn(clients: Sequence[ClientRows], settings: Settings) -> Learned:
+def learn(clients: Sequence[ClientRows], settings: Fitting) -> Learned:
     """Choose a pooled model and a start, descend from there; all by the clients kept back."""
     columns, count = clients[0][0].shape[1], len(clients)
-    hidden = NETWORK if count >= FEW and columns <= WIDEST else 0
+    hidden = NETWORK if count >= FEW_CLIENTS and columns <= WIDEST else 0
     x = first(settings.classes, columns, settings.intercept, hidden, settings.seed)
     parts = parts_of(clients, settings)
-    kept = np.arange(count) % KEPT_BACK == 0 if count >= FEW else np.ones(count, bool)
+    kept = np.arange(count) % KEPT_BACK == 0 if count >= FEW_CLIENTS else np.ones(count, bool)
     tried = {}
     for C in POOLED:
         centres = crossed(clients, settings, C)
@@ -74,7 +74,7 @@ def learn(clients: Sequence[ClientRows], settings: Settings) -> Learned:
     C = min(tried, key=lambda C: tried[C][0])
     _, centres, watching = tried[C]
     loss, x = best_start(watching, x, settings.intercept)
-    training = problem_of(parts, centres, ~kept if count >= FEW else kept, settings)
+    training = problem_of(parts, centres, ~kept if count >= FEW_CLIENTS else kept, settings)
     loss, x, steps = descend(training, watching, x, settings)
     W = pooled(clients, settings, C)
     x = x | {"W": x["scale"] * W + x["W"], "scale": jnp.zeros((), float)}
@@ -90,7 +90,7 @@ def folds_of(labels: np.ndarray, folds: int, rng: Any) -> Iterator[tuple[np.ndar
         yield mixed[fold != k], mixed[fold == k]
 
 
-def pooled(clients: Sequence[ClientRows], settings: Settings, C: float) -> np.ndarray:
+def pooled(clients: Sequence[ClientRows], settings: Fitting, C: float) -> np.ndarray:
     """Softmax regression on all clients' rows, (classes, columns)."""
     W = np.zeros((settings.classes, clients[0][0].shape[1] if clients else 0))
     features, labels = (np.concatenate(parts) for parts in zip(*clients, strict=True))
@@ -133,7 +133,7 @@ class Parts(NamedTuple):
     spread: np.ndarray
 
 
-def parts_of(clients: Sequence[ClientRows], settings: Settings) -> Parts:
+def parts_of(clients: Sequence[ClientRows], settings: Fitting) -> Parts:
     rng, owner = np.random.default_rng(settings.seed), []
     train: list[ClientRows] = []
     test: list[ClientRows] = []
@@ -146,7 +146,7 @@ def parts_of(clients: Sequence[ClientRows], settings: Settings) -> Parts:
     return Parts(np.asarray(owner), tasks, shown_of([b for _, b in train]), spread_of(clients, settings.intercept))
 
 
-def problem_of(parts: Parts, centres: np.ndarray, mask: np.ndarray, settings: Settings) -> Problem:
+def problem_of(parts: Parts, centres: np.ndarray, mask: np.ndarray, settings: Fitting) -> Problem:
     """Of the clients in the mask."""
     at = np.flatnonzero(mask[parts.owner])
     part = lambda rows: (
@@ -166,7 +166,7 @@ def problem_of(parts: Parts, centres: np.ndarray, mask: np.ndarray, settings: Se
     return learned_problem(data, batch=longest, intercept=settings.intercept)
 
 
-def crossed(clients: Sequence[ClientRows], settings: Settings, C: float) -> np.ndarray:
+def crossed(clients: Sequence[ClientRows], settings: Fitting, C: float) -> np.ndarray:
     """Pooled models, number k without the clients k, k + MODELS, ...; zero where there is but one client."""
     if len(clients) == 1:
         return np.zeros((1, settings.classes, clients[0][0].shape[1]))
@@ -187,7 +187,7 @@ def best_start(problem: Problem, x: X, intercept: bool) -> tuple[float, X]:
     return best
 
 
-def descend(training: Problem, watching: Problem, x: X, settings: Settings) -> tuple[float, X, int]:
+def descend(training: Problem, watching: Problem, x: X, settings: Fitting) -> tuple[float, X, int]:
     """Adam, slower where x has many numbers: the best of the looks at ``watching``, the first included."""
     looks: list[tuple[float, X, int]] = []
     every = max(1, settings.steps // CHECKS)

@@ -25,7 +25,7 @@ from bilevelax.sklearn._training import OWNER, Training
 ESTIMATORS = ("auto", "rt_mlmc", "dl_sgd", "saa")
 AMBIGUITIES = ("auto", "wasserstein", "entropic", None)
 PATH = (np.inf, 1.0, 0.3, 0.1, 0.03)  # penalties that "cv" tries
-FEW = (np.inf, 0.3, 0.03)  # that "auto" tries
+FEW_PENALTIES = (np.inf, 0.3, 0.03)  # that "auto" tries
 DRAWS = 8  # of an entropic adversary's noise, for each context of a batch
 STEPS = ((1_000, 800), (4_000, 1_200), (20_000, 1_600))  # rows up to which, steps
 MOST_STEPS = 2_400
@@ -52,7 +52,7 @@ def check_settings(model: Any) -> None:
 def adversaries(model: Any) -> list[tuple[float, float | None]]:
     """(penalty, noise) of those that the settings allow, the least robust first."""
     given, noise = not isinstance(model.penalty, str), float(model.noise)
-    few = FEW if model.penalty == "auto" else PATH
+    few = FEW_PENALTIES if model.penalty == "auto" else PATH
     penalties: tuple[float, ...] = (float(model.penalty),) if given else few
     if model.ambiguity is None or not model.move_scales_.any():
         return [(np.inf, None)]

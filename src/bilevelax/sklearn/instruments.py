@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bilevelax.applications.instrumental_variables import Table, pairs
+from bilevelax.applications.instrumental_variables import Observed, pairs
 from bilevelax.base.errors import require_choice, require_integer, require_positive
 from bilevelax.problems.bases import Basis, Given
 from bilevelax.problems.reduced import reduced
@@ -236,7 +236,7 @@ class IVRegressor(RegressorMixin, BaseEstimator):
         """`solve` on the problem of the application, reduced to the functions of the instrument."""
         self.alpha_ = NETWORK_PENALTY if self.alpha is None else float(self.alpha)
         self.functions_ = Functions.of(X, None)
-        rows = Table(self.functions_(X)[:, 1:], target, phi)
+        rows = Observed(self.functions_(X)[:, 1:], target, phi)
         basis = Basis("functions of the instrument", lambda z: Given(lambda each: each), redundant=True)
         problem = reduced(pairs(network, rows, self.alpha_), basis)
         start = first_network(X.shape[1], self.width, random.key(self.seed_))

@@ -22,7 +22,7 @@ from bilevelax.estimators.rt_mlmc import rt_mlmc
 from bilevelax.run.minimize import minimize
 from bilevelax.sklearn._adapting import Adapted, adapted, adapted_as_learned, features_of
 from bilevelax.sklearn._clients import clients_of, labels_of, require_short, rows_of, stored, tasks_of
-from bilevelax.sklearn._personal_fit import Settings, learn
+from bilevelax.sklearn._personal_fit import Fitting, learn
 
 LEARNED = "learned"
 STEPS, STEPS_LEARNED = 300, 60  # defaults of max_iter
@@ -112,7 +112,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
     def _fit_learned(self, clients: list[ClientRows], steps: int) -> None:
         folds = max(2, round(1 / self.test_fraction))
         parts = (len(self.classes_), self.fit_intercept, folds, steps, self.batch_size, self.learning_rate, self.seed_)
-        done = learn(clients, Settings(*parts))
+        done = learn(clients, Fitting(*parts))
         self.centre_, self.pooled_ = done.x["W"], done.pooled
         self.learned_, self.spread_ = done.x, done.spread
         self.n_iter_ = max(1, done.steps)

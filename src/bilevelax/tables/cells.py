@@ -9,7 +9,7 @@ import numpy as np
 NONE = ("", "-", "--", "\u2013", "\u2014", "?", ".", "na", "n/a", "nan", "none", "null", "#n/a", "missing", "unknown")
 UNITS = r"[$\u20ac\u00a3%]"  # before or after the number
 GAPS = r"(?<=\d)[ \u00a0\u202f'\u2019](?=\d{3}(?:\D|$))"  # between thousands: 1 234 and 1'234
-FEW = 0.05  # of a column's values that are no numbers: it is one of numbers with faults
+FAULTY = 0.05  # of a column's values that are no numbers: it is one of numbers with faults
 LONGEST = 40  # characters of a number
 
 
@@ -32,7 +32,7 @@ def read_cells(column: Any, name: str, decimal: str, pd: Any) -> Cells | None:
     written, style = _plain(bare.str.replace(GAPS, "", regex=True), decimal)
     numbers = pd.to_numeric(written, errors="coerce").astype(float)
     good = np.isfinite(numbers)
-    if (~good).sum() > FEW * len(bare):
+    if (~good).sum() > FAULTY * len(bare):
         return None
     notes = _missing(name, text[none & column.notna()]) + _changed(name, given[good], numbers[good], decimal, style, pd)
     return Cells(numbers.reindex(column.index), given[~good], notes)

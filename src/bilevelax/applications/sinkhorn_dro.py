@@ -156,8 +156,8 @@ def make(
 
     Args:
         loss: ``logistic`` or ``squared``.
-        lam: price of moving a row by |move|^2 / 2. For ``squared`` the cost is finite where lam > |w|^2, and draws
-            have a finite variance where lam > 2 |w|^2.
+        lam: price of moving a row by ``|move|^2 / 2``. For ``squared`` the cost is finite where ``lam > |w|^2``, and
+            draws have a finite variance where ``lam > 2 |w|^2``.
         eps: entropy: rows are blurred by normal noise of variance eps.
         nodes: of Gauss and Hermite's quadrature along the score, all outcomes of a context; by default noise is drawn
             in all columns, as any rule would need it.

@@ -127,9 +127,9 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
 
     Args:
         ambiguity: ``"sinkhorn"``: entropic transport with price ``lam`` and entropy ``eps`` (Wang, Gao and Xie 2021);
-            ``"wasserstein"``: E loss + ``radius`` |w|, the exact worst case over laws within that W_1 distance of the
-            features (Shafieezadeh-Abadeh, Kuhn and Mohajerin Esfahani 2019); None: E loss + ``alpha`` / 2 |w|^2.
-        lam: price of moving a row by |move|^2 / 2. Small is cautious.
+            ``"wasserstein"``: E loss + ``radius |w|``, the exact worst case over laws within that W_1 distance of the
+            features (Shafieezadeh-Abadeh, Kuhn and Mohajerin Esfahani 2019); None: E loss + ``alpha |w|^2 / 2``.
+        lam: price of moving a row by ``|move|^2 / 2``. Small is cautious.
         eps: variance by which rows are blurred.
         radius: of the Wasserstein ball.
         alpha: ridge penalty without ambiguity.
@@ -198,7 +198,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         = \min_{w, b} \frac{E (y - w\xi - b)^2}{2 (1 - |w|^2/\lambda)}
         - \frac{\lambda\epsilon}{2} \log(1 - |w|^2/\lambda)
 
-    As `RobustClassifier`, with rows and targets standardised. ``"wasserstein"`` is (sqrt(E r^2) + radius |w|)^2 / 2,
+    As `RobustClassifier`, with rows and targets standardised. ``"wasserstein"`` is ``(sqrt(E r^2) + radius |w|)^2 / 2``,
     the exact worst case over laws within that W_2 distance of the features (Blanchet, Kang and Murthy 2019).
 
     Args:

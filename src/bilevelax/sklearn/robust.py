@@ -198,8 +198,9 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         = \min_{w, b} \frac{E (y - w\xi - b)^2}{2 (1 - |w|^2/\lambda)}
         - \frac{\lambda\epsilon}{2} \log(1 - |w|^2/\lambda)
 
-    As `RobustClassifier`, with rows and targets standardised. ``"wasserstein"`` is ``(sqrt(E r^2) + radius |w|)^2 / 2``,
-    the exact worst case over laws within that W_2 distance of the features (Blanchet, Kang and Murthy 2019).
+    As `RobustClassifier`, with rows and targets standardised. ``"wasserstein"`` is
+    ``(sqrt(E r^2) + radius |w|)^2 / 2``, the exact worst case over laws within that W_2 distance of
+    the features (Blanchet, Kang and Murthy 2019).
 
     Args:
         ambiguity, lam, eps, radius, alpha, choice, cv, max_iter: as of `RobustClassifier`; held-out losses are

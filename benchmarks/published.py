@@ -50,15 +50,15 @@ def compared(name: str, title: str, rows: Sequence[Row], notes: Sequence[str] = 
 
 
 def write() -> None:
-    """The table of docs/applications.md from all records that are kept."""
-    columns = ["application", *Row._fields, "command"]
-    cells = []
+    """The tables of docs/applications.md from all records that are kept, an application each."""
+    parts = []
     for path in sorted(KEPT.glob("*.json")):
         record = json.loads(path.read_text())
-        command = f"`python benchmarks/run.py {path.stem}`"
-        cells += [[record["title"], *map(shown, row.values()), command] for row in record["rows"]]
-    text = as_markdown(Table("", columns, cells))
-    PAGE.write_text(TABLE.sub(lambda found: found[1] + text + found[2], PAGE.read_text()))
+        cells = [list(map(shown, row.values())) for row in record["rows"]]
+        head = f"### {record['title']}\n\n`python benchmarks/run.py {path.stem}`, {record['machine']['date'][:10]}.\n"
+        parts += [head, as_markdown(Table("", [*Row._fields[:-1], "CPU s"], cells))]
+    text = "\n".join(parts)
+    PAGE.write_text(TABLE.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", PAGE.read_text()))
 
 
 def shown(value: Any) -> str:

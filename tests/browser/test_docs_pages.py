@@ -6,7 +6,7 @@ import pytest
 from webdriver import INSTALL, Browser, missing
 
 BUILT = Path(__file__).parents[2] / "docs" / "_build" / "html"
-PAGES = [*sorted(BUILT.glob("[a-z]*.html")), *sorted(BUILT.glob("gallery/*.html"))]
+PAGES = [page for part in ("[a-z]*", "gallery/*", "reproduction/*") for page in sorted(BUILT.glob(f"{part}.html"))]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(missing(), reason=INSTALL),

@@ -22,7 +22,7 @@ from bilevelax.base.errors import RunStopped, require_choice, require_integer
 from bilevelax.base.whole_files import require_room, told_if_not_written
 from bilevelax.core.problem import PyTree
 from bilevelax.run.records.described import described, described_optimizer
-from bilevelax.run.records.fingerprint import Identity, difference, digest, digest_of_arrays, doubt, plain
+from bilevelax.run.records.fingerprint import Identity, difference, digest, digest_of_arrays, doubt, padded, plain
 from bilevelax.run.records.journal import Journal
 from bilevelax.run.records.orbax_side import open_manager, orbax, quiet_orbax, without_late_answers
 from bilevelax.run.records.result import Snapshot
@@ -121,11 +121,12 @@ class Keeper:
 
     def _restored(self, run: Saves) -> Snapshot | None:
         damaged = self.damaged
+        older = lambda: padded(run.made_of[0]) if hasattr(run, "made_of") else None
         rowless: tuple[int, Snapshot] | None = None  # the newest of which only the history is damaged
         for step in sorted(self.manager.all_steps(), reverse=True):
             try:
                 meta = self._meta(step)
-                found = difference(self.identity, meta["identity"])
+                found = difference(self.identity, meta["identity"], older)
                 if found is None:
                     snapshot = self._snapshot(step, meta, run.carry)
             except Exception as error:  # damage shows itself in a hundred ways, in orbax, tensorstore and JSON

@@ -65,8 +65,11 @@ def _problem(problem: Problem, x: X, key: Key) -> dict[str, str]:
     return {"data": digest_of_arrays(problem.data) + stored, **found}
 
 
-def _padded(problem: Problem) -> str | None:
-    """The data of clients on disk as 0.1.0 laid them out: store, sampling, longest and resident are all in them."""
+def padded(problem: Problem) -> str | None:
+    """The data of clients on disk as 0.1.0 laid them out: store, sampling, longest and resident are all in them.
+
+    Padded to the longest client they may be large: asked for where a run of 0.1.0 is to go on, and only there.
+    """
     source = problem.source
     return digest_of_arrays(source.padded()) + source.digest if source and source.padded else None
 
@@ -88,7 +91,6 @@ def identity(
         "generation": GENERATION,
         "versions": {**versions(), "x64": bool(jax.config.read("jax_enable_x64"))},
         "problem": _problem(problem, x1, key),
-        "padded": _padded(problem),
         "x1": digest_of_arrays(x1),
         "key": np.asarray(plain(key)).tolist(),
         "every": every,
@@ -98,8 +100,8 @@ def identity(
     }
 
 
-def difference(now: Identity, before: Identity) -> str | None:
-    """The first thing in which two runs differ, in words; None if there is none."""
+def difference(now: Identity, before: Identity, older: Callable[[], str | None] = lambda: None) -> str | None:
+    """The first thing in which two runs differ, in words; None if there is none. ``older``: see `padded`."""
     for name in ("versions", "settings"):
         changed = [
             f"{part} is {value}, was {before[name].get(part)}"
@@ -108,10 +110,9 @@ def difference(now: Identity, before: Identity) -> str | None:
         ]
         if changed:
             return f"{'a version' if name == 'versions' else 'the estimator'} changed: {', '.join(changed)}"
-    packed = _generation(before) == 1 and now.get("padded") and now["padded"] == before["problem"]["data"]
-    same = ("data", "sample_context") if packed else ()  # the same clients, laid out otherwise
-    changed = [part for part, a in now["problem"].items() if a != before["problem"].get(part) and part not in same]
-    if changed:
+    changed = [part for part, value in now["problem"].items() if value != before["problem"].get(part)]
+    laid_out_otherwise = changed == ["data", "sample_context"] and _generation(before) == 1
+    if changed and not (laid_out_otherwise and older() == before["problem"]["data"]):  # the same clients, if equal
         return f"`{'`, `'.join(changed)}` of the problem changed"
     if now["every"] != before["every"]:
         return f"`every` is {now['every']}, was {before['every']}"

@@ -15,6 +15,7 @@ from common import cell, keep, publish
 from jax import random
 
 import bilevelax as bx
+from bilevelax.applications.instrumental_variables import demand_design, grid, sales
 from bilevelax.base.compiling import jit_once
 from bilevelax.exact.sample_average import newton_solver, of_stack
 from bilevelax.problems.bases import Given, cubic_bump
@@ -140,22 +141,6 @@ class Instance:
 # Instrumental variables: the demand design
 
 
-def psi(t: Any) -> Any:
-    return 2 * ((t - 5) ** 4 / 600 + np.exp(-4 * (t - 5) ** 2) + t / 10 - 2)
-
-
-def structural(p: Any, t: Any, s: Any) -> Any:
-    return 100 + (10 + p) * s * psi(t) - 2 * p
-
-
-def design(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Instruments (c, t, s), and (price, sales)."""
-    s, t, c, v = rng.integers(1, 8, n), rng.uniform(0, 10, n), rng.normal(size=n), rng.normal(size=n)
-    p = 25 + (c + 3) * psi(t) + v
-    sales = structural(p, t, s) + RHO * v + (1 - RHO**2) ** 0.5 * rng.normal(size=n)
-    return np.stack([c, t, s], axis=1), np.stack([p, sales], axis=1)
-
-
 def products(a: Any, degree: int, t: Any, s: Any) -> Any:
     """{1, ..., a^degree} x {1, s, s^2} x bumps over time, a being the price or the cost, scaled."""
     powers = lambda a, degree: a ** jnp.arange(degree + 1, dtype=float)
@@ -173,14 +158,14 @@ def treatment(p: Any, z: Any) -> Any:
 
 
 INSTRUMENTS = bx.Basis("products", lambda Z: Given(instrument), redundant=True)
-GRID = np.stack(np.meshgrid(np.linspace(10, 25, 20), np.linspace(0, 10, 20), np.arange(1, 8)), -1).reshape(-1, 3)
 
 
 class Trial:
     """One table of the design, with treatments made uncorrelated on it and sales in units of their deviation."""
 
     def __init__(self, seed: int) -> None:
-        self.z, self.eta = design(np.random.default_rng(seed), DESIGN)
+        rows = demand_design(DESIGN, RHO, np.random.default_rng(seed))
+        self.z, self.eta = rows.z, np.stack([rows.T[:, 0], rows.y], axis=1)  # instruments (c, t, s); price and sales
         self.size = float(self.eta[:, 1].std())
         self.raw = self.treatments(self.eta[:, 0], self.z)
         values, directions = np.linalg.eigh(self.raw.T @ self.raw / DESIGN)
@@ -202,8 +187,9 @@ class Trial:
 
     def error(self, x: Any) -> float:
         """Mean squared error on the grid of prices, times and emotions."""
-        found = self.treatments(GRID[:, 0], GRID) @ self.white @ np.asarray(x, np.float64) * self.size
-        return float(np.mean((found - structural(*GRID.T)) ** 2))
+        asked = grid()
+        found = self.treatments(asked[:, 0], asked) @ self.white @ np.asarray(x, np.float64) * self.size
+        return float(np.mean((found - sales(asked)) ** 2))
 
     def ways(self) -> dict[str, float]:
         pairs, x = self.pairs(), jnp.zeros(self.white.shape[1])

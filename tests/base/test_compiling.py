@@ -122,11 +122,29 @@ def test_all_of_33_000_stored_outcomes_count():
     np.testing.assert_allclose(estimate(x), right, rtol=1e-3)
 
 
+@pytest.mark.parametrize("soon", [True, False])
+def test_little_work_is_compiled_at_once(soon, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    asked, made = [], []
+    monkeypatch.setattr(
+        jax, "jit", lambda f, compiler_options=None, **_: made.append(compiler_options) or _labelled(made)
+    )
+    call = jit_once(lambda *args: asked.append(args) or soon)(lambda a, b=0: None)
+    assert call(1, b=2)[LEVEL] == (0 if soon else 1)
+    assert asked == [(1,)]  # what is given by name does not decide
+
+
+def _labelled(made):
+    """A compiled program that tells its options."""
+    options = made[-1]
+    return lambda *args, **kwargs: options
+
+
 @pytest.mark.parametrize(("flags", "level"), [("", {LEVEL: 1}), (f"--{LEVEL}=0", {})])
 def test_a_level_in_the_environment_is_respected(flags, level, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", flags)
     given = jit_once(static_argnames="n").keywords
-    assert given == {"options": level, "settings": {"static_argnames": "n"}}
+    assert given == {"options": level, "settings": {"static_argnames": "n"}, "soon": None}
     double = jit_once(static_argnames="n")(lambda x, n: n * x)
     assert float(double(jnp.ones(()), n=2)) == 2
 

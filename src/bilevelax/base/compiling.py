@@ -14,6 +14,7 @@ from jax.core import Tracer
 from bilevelax._xla import FUSION, is_switched_off
 
 LEVEL = "xla_backend_optimization_level"
+Soon = Callable[..., bool]  # of a call's positional arguments
 AT_ONCE = {LEVEL: 0, "xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 
 
@@ -25,13 +26,13 @@ def program(**settings: Any) -> Callable[..., Any]:
     return partial(_compiled, options={}, settings=settings)
 
 
-def jit_once(**settings: Any) -> Callable[..., Any]:
+def jit_once(soon: Soon | None = None, **settings: Any) -> Callable[..., Any]:
     """`program` for what runs a few times: with XLA's first level of optimisation it compiles faster.
 
-    A level in XLA_FLAGS is respected.
+    Where ``soon(*args)`` tells that there is little to do, as by `jit_at_once`. A level in XLA_FLAGS is respected.
     """
     options = {} if LEVEL in os.environ.get("XLA_FLAGS", "") else {LEVEL: 1}
-    return partial(_compiled, options=options, settings=settings)
+    return partial(_compiled, options=options, settings=settings, soon=soon)
 
 
 def jit_at_once(**settings: Any) -> Callable[..., Any]:
@@ -39,28 +40,41 @@ def jit_at_once(**settings: Any) -> Callable[..., Any]:
 
     Flags in XLA_FLAGS are respected.
     """
+    return partial(_compiled, options=at_once(), settings=settings)
+
+
+def at_once() -> dict[str, Any]:
     flags = os.environ.get("XLA_FLAGS", "")
-    options = {name: value for name, value in AT_ONCE.items() if name not in flags}
-    return partial(_compiled, options=options, settings=settings)
+    return {name: value for name, value in AT_ONCE.items() if name not in flags}
 
 
-def jit_solves(**settings: Any) -> Callable[..., Any]:
+def jit_solves(soon: Soon | None = None, **settings: Any) -> Callable[..., Any]:
     """`jit_once` for what draws little and solves much: JAX's own loops behind keys, the same bits, compile faster."""
-    return partial(jit_once(**settings), straight=False)
+    return partial(jit_once(soon, **settings), straight=False)
 
 
 def _compiled(
-    function: Callable[..., Any], options: dict[str, Any], settings: dict[str, Any], straight: bool = True
+    function: Callable[..., Any],
+    options: dict[str, Any],
+    settings: dict[str, Any],
+    straight: bool = True,
+    soon: Soon | None = None,
 ) -> Callable[..., Any]:
-    inner = jax.jit(function, **settings)
+    inner: Any = jax.jit(function, **settings)
     drawing = with_straight_keys(function) if straight else function
-    outermost = jax.jit(drawing, compiler_options={**options, **fusion_off()} or None, **settings)
+    compiled: Any = lambda options: jax.jit(drawing, compiler_options={**options, **fusion_off()} or None, **settings)
+    outermost = compiled(options)
+    # programs of equal options would share their cache, and be counted twice
+    little = outermost if soon is None or options == at_once() else compiled(at_once())
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (inner if _inside_a_trace(args, kwargs) else outermost)(*args, **kwargs)
+        if _inside_a_trace(args, kwargs):
+            return inner(*args, **kwargs)
+        return (little if soon is not None and soon(*args) else outermost)(*args, **kwargs)
 
-    call._cache_size = lambda: inner._cache_size() + outermost._cache_size()  # type: ignore[attr-defined]  # as of jax.jit
+    programs = [inner, outermost] + [little] * (little is not outermost)
+    call._cache_size = lambda: sum(each._cache_size() for each in programs)  # type: ignore[attr-defined]  # as of jax.jit
     return call
 
 

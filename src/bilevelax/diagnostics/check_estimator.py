@@ -74,7 +74,7 @@ def _settings(name: str, estimator: Estimator, setup: Setup) -> list[CheckRow]:
 
 def _lower(name: str, K: int, found: PartErrors, setup: Setup) -> CheckRow:
     bias = relative_bias(found.lower, setup.exact.scale, 0.0)
-    ok = bias.decided(setup.tol)
+    ok = bias.judged(setup.tol)
     more = max(1.0, np.ceil(np.log2(max(bias.estimate / setup.tol, 2)))) if np.isfinite(bias.estimate) else 1.0
     remedy = f"raise K to about {K + int(more)}, or start closer with init_y" if ok is False else ""
     remedy = remedy or (VANISH if setup.exact.scale == 0 else "")
@@ -104,7 +104,7 @@ def _steps(name: str, beta0: float, cap: float, measured: Constants) -> list[Che
 
 def _inverse(name: str, grads: np.ndarray, setup: Setup) -> CheckRow:
     bias = relative_bias(grads, setup.exact.scale, 0.0)
-    ok = bias.decided(setup.tol)
+    ok = bias.judged(setup.tol)
     mu, L = setup.measured.mu_g, setup.problem.L_g1 or setup.measured.L_g1
     enough = f" to about {default_N(mu, L)}" if mu > 0 else ""
     remedy = "" if ok is not False else f"raise N of the series{enough}, or take conjugate_gradient()"
@@ -127,8 +127,8 @@ def _bias(name: str, estimator: Estimator, setup: Setup) -> CheckRow:
     rows = np.zeros((0, exact.grads.shape[1]))
     for round_ in range(ROUNDS):
         rows = np.concatenate([rows, estimates(random.fold_in(setup.key, 2 + round_))])
-        bias = relative_bias(rows - exact.grad, exact.scale, exact.stderr)
-        ok = bias.decided(setup.tol)
+        bias = relative_bias(rows - exact.grad, exact.scale, exact.stderr, len(exact.noise))
+        ok = bias.judged(setup.tol)
         if ok is not None or exact.scale == 0:
             break
     along, sure = _along(rows, exact)

@@ -16,7 +16,7 @@ from bilevelax.base.errors import require_integer, require_key
 from bilevelax.base.text_table import Table, as_text, number
 from bilevelax.core.problem import Key, Problem, X, Y
 from bilevelax.diagnostics.contexts import context_number, count_contexts, takes_every
-from bilevelax.diagnostics.host import in_groups
+from bilevelax.diagnostics.host import in_groups, little_work
 from bilevelax.diagnostics.solved import solved
 from bilevelax.exact.curvature import LANCZOS_STEPS, ritz_matrix
 from bilevelax.exact.draws import halves, samples_of
@@ -79,7 +79,7 @@ class Constants(NamedTuple):
         )
 
 
-@jit_solves(static_argnames=("every", "samples"))
+@jit_solves(little_work, static_argnames=("every", "samples"))
 def _matrices(
     key: Key, problem: Problem, x: X, lanes: tuple[jax.Array, Y], every: bool, samples: int
 ) -> tuple[jax.Array, jax.Array]:

@@ -14,7 +14,7 @@ from bilevelax.base.errors import require_integer, require_key
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.minibatch import lane_keys
 from bilevelax.core.problem import Key, Problem, X
-from bilevelax.diagnostics.host import flat_rows
+from bilevelax.diagnostics.host import flat_rows, little_work
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
 from bilevelax.problems.validate import as_arrays, check_shapes
 
@@ -22,7 +22,7 @@ LEAST_RATE = 1e-3  # a pilot may see no difference at all: the mean must stay th
 MOST_RATE = 0.5  # the pilot's own rate
 
 
-@jit_solves(static_argnames=("estimator", "contexts"))
+@jit_solves(little_work, static_argnames=("estimator", "contexts"))
 def _pilot(key: Key, problem: Problem, x: X, *, estimator: Estimator, contexts: int) -> tuple[Estimate, Estimate]:
     """Estimates of the same draws without and with the correction of level 1."""
     levels = estimator.levels

@@ -59,7 +59,7 @@ class Recheck(NamedTuple):
     def asdict(self) -> dict[str, Any]:
         """The columns of `diagnosis`, as plain numbers; what is not finite is left out."""
         names = "bias", "bias_low", "bias_high", "grad2", "grad2_low", "grad2_high", "variance", "lower_unsolved"
-        values = *self.bias, *self.grad2, self.variance, self.unsolved
+        values = *self.bias[:3], *self.grad2, self.variance, self.unsolved
         return {name: float(v) for name, v in zip(names, values, strict=True) if math.isfinite(v)}
 
 

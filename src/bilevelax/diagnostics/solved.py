@@ -15,7 +15,7 @@ from bilevelax.base.compiling import jit_solves
 from bilevelax.core import trees
 from bilevelax.core.problem import Eta, Key, Problem, PyTree, X, Xi, Y
 from bilevelax.diagnostics.contexts import context_number, count_contexts, takes_every
-from bilevelax.diagnostics.host import in_groups
+from bilevelax.diagnostics.host import in_groups, little_work
 from bilevelax.exact.draws import halves, samples_of
 from bilevelax.exact.newton import Solution
 from bilevelax.exact.sample_average import adjoint_on, bounds_term, of_stack_in_blocks, tight_linear, tight_solver
@@ -57,7 +57,7 @@ def solved(
     return found
 
 
-@jit_solves(static_argnames=("every", "samples", "answers_only"))
+@jit_solves(little_work, static_argnames=("every", "samples", "answers_only"))
 def _solved(
     key: Key,
     problem: Problem,

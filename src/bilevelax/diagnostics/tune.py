@@ -17,7 +17,7 @@ from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.averages import Lanes, averages, calls_of, pilot_rate
 from bilevelax.diagnostics.bias import Bias, relative_bias
 from bilevelax.diagnostics.candidates import TUNED_CONTEXTS, Candidate, candidates, lanes_of
-from bilevelax.diagnostics.estimates import means
+from bilevelax.diagnostics.estimates import optimised_means
 from bilevelax.diagnostics.host import flat_rows
 from bilevelax.diagnostics.reference import QUICK, Reference, reference
 from bilevelax.exact.unsolved import require_followers
@@ -65,7 +65,7 @@ class Tuned(NamedTuple):
 
     def asdict(self) -> dict[str, Any]:
         """For a manifest: plain numbers and strings."""
-        rows = [{**t._asdict(), "estimator": None, "bias": list(map(float, t.bias))} for t in self.trials]
+        rows = [{**t._asdict(), "estimator": None, "bias": list(map(float, t.bias[:3]))} for t in self.trials]
         for row in rows:
             del row["estimator"]
         return {"choice": self.choice, "seconds": self.seconds, "skipped": list(self.skipped), "trials": rows}
@@ -199,7 +199,7 @@ class Bench(NamedTuple):
         where = self.problem, self.x, self.exact.contexts, self.exact.grads
 
         def call(key: Key) -> tuple[Any, Any]:
-            found = means(key, *where, estimator=each.estimator, batches=CALLS_A_LAP)
+            found = optimised_means(key, *where, estimator=each.estimator, batches=CALLS_A_LAP)
             return found.grad, found.met
 
         return _measure(self.key, call, before, times, shared=False)

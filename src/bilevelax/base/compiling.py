@@ -14,7 +14,6 @@ from jax.core import Tracer
 from bilevelax._xla import FUSION, is_switched_off
 
 LEVEL = "xla_backend_optimization_level"
-Soon = Callable[..., bool]  # of a call's positional arguments
 AT_ONCE = {LEVEL: 0, "xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 
 
@@ -26,29 +25,25 @@ def program(**settings: Any) -> Callable[..., Any]:
     return partial(_compiled, options={}, settings=settings)
 
 
-def jit_once(soon: Soon | None = None, **settings: Any) -> Callable[..., Any]:
+def jit_once(soon: Callable[..., bool] | None = None, **settings: Any) -> Callable[..., Any]:
     """`program` for what runs a few times: with XLA's first level of optimisation it compiles faster.
 
-    Where ``soon(*args)`` tells that there is little to do, as by `jit_at_once`. A level in XLA_FLAGS is respected.
+    Where ``soon`` of the positional arguments tells that there is little to do, as by `jit_at_once`.
     """
-    options = {} if LEVEL in os.environ.get("XLA_FLAGS", "") else {LEVEL: 1}
-    return partial(_compiled, options=options, settings=settings, soon=soon)
+    return partial(_compiled, options=unless_set({LEVEL: 1}), settings=settings, soon=soon)
 
 
 def jit_at_once(**settings: Any) -> Callable[..., Any]:
-    """`program` for a few dozen short calls: a quarter of the seconds to compile, three to seven times those of a call.
-
-    Flags in XLA_FLAGS are respected.
-    """
-    return partial(_compiled, options=at_once(), settings=settings)
+    """`program` for a few hundred short calls: a quarter of the time to compile, three to seven times the call's."""
+    return partial(_compiled, options=unless_set(AT_ONCE), settings=settings)
 
 
-def at_once() -> dict[str, Any]:
-    flags = os.environ.get("XLA_FLAGS", "")
-    return {name: value for name, value in AT_ONCE.items() if name not in flags}
+def unless_set(options: dict[str, Any]) -> dict[str, Any]:
+    """Flags in XLA_FLAGS are respected."""
+    return {name: value for name, value in options.items() if name not in os.environ.get("XLA_FLAGS", "")}
 
 
-def jit_solves(soon: Soon | None = None, **settings: Any) -> Callable[..., Any]:
+def jit_solves(soon: Callable[..., bool] | None = None, **settings: Any) -> Callable[..., Any]:
     """`jit_once` for what draws little and solves much: JAX's own loops behind keys, the same bits, compile faster."""
     return partial(jit_once(soon, **settings), straight=False)
 
@@ -58,14 +53,14 @@ def _compiled(
     options: dict[str, Any],
     settings: dict[str, Any],
     straight: bool = True,
-    soon: Soon | None = None,
+    soon: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
     inner: Any = jax.jit(function, **settings)
     drawing = with_straight_keys(function) if straight else function
     compiled: Any = lambda options: jax.jit(drawing, compiler_options={**options, **fusion_off()} or None, **settings)
-    outermost = compiled(options)
+    outermost, quick = compiled(options), unless_set(AT_ONCE)
     # programs of equal options would share their cache, and be counted twice
-    little = outermost if soon is None or options == at_once() else compiled(at_once())
+    little = outermost if soon is None or options == quick else compiled(quick)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -16,11 +16,12 @@ from bilevelax.base.errors import require_integer, require_key
 from bilevelax.base.text_table import Table, as_text, number
 from bilevelax.core.problem import Key, Problem, X, Y
 from bilevelax.diagnostics.contexts import context_number, count_contexts, takes_every
-from bilevelax.diagnostics.host import in_groups, little_work
+from bilevelax.diagnostics.host import in_groups
 from bilevelax.diagnostics.solved import solved
 from bilevelax.exact.curvature import LANCZOS_STEPS, ritz_matrix
 from bilevelax.exact.draws import halves, samples_of
 from bilevelax.exact.sample_average import of_stack_in_blocks
+from bilevelax.problems.little import little_work
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 PER_CONTEXT = 16  # single samples looked at in each context and point

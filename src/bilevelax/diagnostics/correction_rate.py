@@ -14,8 +14,9 @@ from bilevelax.base.errors import require_integer, require_key
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.minibatch import lane_keys
 from bilevelax.core.problem import Key, Problem, X
-from bilevelax.diagnostics.host import flat_rows, little_work
+from bilevelax.diagnostics.host import flat_rows
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
+from bilevelax.problems.little import little_work
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 LEAST_RATE = 1e-3  # a pilot may see no difference at all: the mean must stay that of the deepest level

@@ -14,10 +14,10 @@ from bilevelax.core.estimate import Estimate, Estimator
 from bilevelax.core.minibatch import Batch, mean, minibatch
 from bilevelax.core.problem import Key, Problem, PyTree, X, Xi
 from bilevelax.diagnostics.contexts import number_of, only_contexts
-from bilevelax.diagnostics.host import little_work
 from bilevelax.diagnostics.tails import scouted
 from bilevelax.estimators.antithetic_mlmc import antithetic_mlmc
 from bilevelax.estimators.saa import saa
+from bilevelax.problems.little import little_work
 
 BATCHES = 32  # independent means that an interval is made of
 SCOUTING = 2**30  # beyond the numbers of lanes, which are addressed by (key, lane)

@@ -9,28 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bilevelax.core.problem import Key, Problem, PyTree, X
+from bilevelax.core.problem import PyTree
 
 AT_ONCE = 8  # contexts solved at once
-LITTLE = 1024  # numbers that a solve handles for a sample, below which compiling it takes longer than running it
-SAMPLES = 1024  # of a context, in that count
-
-
-def little_work(key: Key, problem: Problem, x: X, *_: Any) -> bool:
-    """Whether a program that solves this problem in some contexts is sooner compiled than optimised.
-
-    By measurement (`python benchmarks/run.py compiles`): a solve takes products of its d_y directions with x, y, eta.
-    """
-
-    def sizes(key: Key, x: X) -> tuple[Any, Any]:
-        xi = problem.context(key)
-        stored = problem.support is not None
-        return problem.start(x, xi), problem.outcomes(xi)[0] if stored else problem.conditional(key, xi)
-
-    count = lambda tree: sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
-    y, eta = map(count, jax.eval_shape(sizes, key, x))
-    outcomes = eta / SAMPLES if problem.support is not None else eta
-    return y * (count(x) + y + outcomes) <= LITTLE
 
 
 def in_groups(program: Callable[[PyTree], PyTree], lanes: PyTree, contexts: int) -> Any:

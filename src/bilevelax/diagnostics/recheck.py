@@ -70,7 +70,10 @@ def recheck(problem: Problem, x: X, estimator: Estimator, *, key: Key, name: str
     bench = Bench(problem, x, exact, random.fold_in(key, 1), lambda: math.inf, TOL, lanes)
     size = re.match(r"saa\(n=(\d+)\)", name)
     each = Candidate(name, estimator, n=int(size[1]) if size else None)
-    lap = (bench.together if each.n else bench.alone)(each, None, LAPS)
+    if name.startswith("saa(n='all')"):
+        lap = bench.exactly(each, LAPS)
+    else:
+        lap = bench.together(each, None, LAPS) if each.n else bench.alone(each, None, LAPS, timed=bool(name))
     trial = bench.trial(each, lap)
     return Recheck(trial.bias, trial.variance, _square(problem, exact), exact.unsolved)
 

@@ -15,10 +15,11 @@ from bilevelax.base.compiling import jit_solves
 from bilevelax.core import trees
 from bilevelax.core.problem import Eta, Key, Problem, PyTree, X, Xi, Y
 from bilevelax.diagnostics.contexts import context_number, count_contexts, takes_every
-from bilevelax.diagnostics.host import in_groups, little_work
+from bilevelax.diagnostics.host import in_groups
 from bilevelax.exact.draws import halves, samples_of
 from bilevelax.exact.newton import Solution
 from bilevelax.exact.sample_average import adjoint_on, bounds_term, of_stack_in_blocks, tight_linear, tight_solver
+from bilevelax.problems.little import little_work
 
 WHOLE, FIRST_HALF, SECOND_HALF = range(3)  # of a context's samples
 MOVE = 0.1  # how far away the terms are looked at too, relative to 1 + |x| and 1 + |y|

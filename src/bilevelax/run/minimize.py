@@ -111,7 +111,7 @@ def minimize(
             auto = auto_of(bar, problem, x1, key, every, mesh.size if mesh else 1, keeper)
             estimator, manifest["tuning"] = auto.estimator, auto.table
         questions = asked_between_chunks(problem, estimator, key, diagnose, stop_when)
-        run = Run(problem, estimator, optimizer, x1, key, T, every, metrics, questions, devices_of(mesh))
+        run = Run(problem, estimator, optimizer, x1, key, T, every, metrics, questions, devices_of(mesh, checkpoint))
         stack.enter_context(run)
         saved = keeper.restore(run) if keeper else None
         bar.note("compiling")

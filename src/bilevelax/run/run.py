@@ -18,7 +18,7 @@ from bilevelax.core.estimate import Cost, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X
 from bilevelax.run.records.history import Row, cost_columns, environment, level_counts
 from bilevelax.run.records.result import Result, Snapshot
-from bilevelax.run.steps import Carry, Log, chunk, initial_carry, step_keys
+from bilevelax.run.steps import Carry, Log, chunk, chunk_at_once, initial_carry, step_keys
 
 if TYPE_CHECKING:
     from bilevelax.problems.feed import Feeder
@@ -43,6 +43,7 @@ class Devices(NamedTuple):
     put: Callable[[PyTree], PyTree]
     here: Callable[[PyTree], PyTree]
     columns: Any = None  # of the contexts read from disk, for each process
+    soon: bool = False  # whether a short run may do with a program that is not optimised
 
 
 def as_it_is(tree: PyTree) -> PyTree:
@@ -52,9 +53,9 @@ def as_it_is(tree: PyTree) -> PyTree:
 ONE_DEVICE = Devices(as_it_is, as_it_is, as_it_is)
 
 
-def devices_of(mesh: Mesh | None) -> Devices:
+def devices_of(mesh: Mesh | None, checkpoint: Any) -> Devices:
     if mesh is None:
-        return ONE_DEVICE
+        return ONE_DEVICE._replace(soon=checkpoint is None)  # a run that was saved may go on with another T
     from bilevelax.run.devices import automatic, columns_of, local, over_devices, replicate
 
     mesh = automatic(mesh)
@@ -77,6 +78,8 @@ class Run:
         questions: Sequence[Question] = (),
         devices: Devices = ONE_DEVICE,
     ) -> None:
+        from bilevelax.problems.little import little_run
+
         self.made_of = (problem, estimator, optimizer, x1, key, every)
         self.T, self.every, self.metrics, self.questions = T, min(every, T), metrics, questions
         self.here, self.spread = devices.here, devices.spread
@@ -87,7 +90,8 @@ class Run:
 
             self.feeder = feeder_of(problem.source, spread, lambda t: step_keys(key, t)[0], self.every, devices.columns)
         inside = put(problem.replace(source=None))  # one program for every store
-        self.chunk = partial(chunk, inside, key=put(key), estimator=spread, optimizer=optimizer, every=self.every)
+        steps = chunk_at_once if devices.soon and little_run(problem, estimator, x1, T) else chunk
+        self.chunk = partial(steps, inside, key=put(key), estimator=spread, optimizer=optimizer, every=self.every)
         self.carry: Carry = put(initial_carry(problem, estimator, optimizer, x1))
         self.history: list[Row] = []
         self.cost = Cost()

@@ -1,0 +1,68 @@
+"""Which problems are so small that their programs are compiled at once instead of optimised."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import random
+
+from bilevelax import Checkpoint, Problem, antithetic_mlmc, dl_sgd, from_arrays, minibatch, minimize, rt_mlmc, saa
+from bilevelax.problems.little import little_run, little_work
+from bilevelax.run import run, steps
+
+
+def problem_of(d_y, d_eta=2):
+    return Problem(
+        f=lambda x, y, eta, xi: jnp.sum(y**2),
+        g=lambda x, y, eta, xi: jnp.sum((y - x[0] - jnp.mean(eta)) ** 2),
+        sample_context=lambda key, data: random.normal(key),
+        sample_conditional=lambda key, xi, data: random.normal(key, (d_eta,)),
+        init_y=lambda x, xi: jnp.zeros(d_y),
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "d_x", "little"),
+    [
+        (problem_of(3), 3, True),
+        (problem_of(100), 3, False),
+        (problem_of(3), 10_000, False),
+        (problem_of(3, d_eta=10_000), 3, False),
+    ],
+)
+def test_all_that_a_solve_handles_counts(problem, d_x, little, key):
+    assert little_work(key, problem, jnp.zeros(d_x)) is little
+
+
+@pytest.mark.parametrize(("outcomes", "little"), [(8, True), (200_000, False)])
+def test_stored_outcomes_count_by_their_number(outcomes, little, key):
+    problem = problem_of(3)
+    stored = from_arrays(problem.f, problem.g, np.zeros(2), [np.zeros((outcomes, 2))] * 2, init_y=problem.init_y)
+    assert little_work(key, stored, jnp.zeros(3)) is little
+
+
+@pytest.mark.parametrize(
+    ("d_x", "T", "estimator", "little"),
+    [
+        (3, 300, minibatch(saa(8), 32), True),
+        (3, 300, antithetic_mlmc(8), True),
+        (3, 1001, saa(8), False),
+        (3, 1000, minibatch(saa(8), 1000), False),
+        (10_000, 300, saa(8), False),
+        (3, 300, minibatch(rt_mlmc(8), 32), False),
+        (3, 300, dl_sgd(8), False),
+    ],
+)
+def test_a_run_is_little_where_its_solves_are_few_and_small(d_x, T, estimator, little):
+    assert little_run(problem_of(3), estimator, jnp.zeros(d_x), T) is little
+
+
+@pytest.mark.parametrize(("checkpoint", "T", "at_once"), [(False, 5, True), (True, 5, False), (False, 1001, False)])
+def test_short_runs_that_cannot_go_on_are_compiled_at_once(checkpoint, T, at_once, key, tmp_path, monkeypatch):
+    """What was saved may go on with another T, to the bits of a run that never stopped."""
+    taken = []
+    monkeypatch.setattr(run, "chunk", lambda *a, **k: taken.append("optimised") or steps.chunk(*a, **k))
+    monkeypatch.setattr(run, "chunk_at_once", lambda *a, **k: taken.append("at once") or steps.chunk_at_once(*a, **k))
+    where = {"checkpoint": Checkpoint(tmp_path / "saved")} if checkpoint else {}
+    minimize(problem_of(2), saa(2), optax.sgd(0.1), jnp.zeros(2), key=key, T=T, every=T, progress=False, **where)
+    assert set(taken) == {"at once" if at_once else "optimised"}

@@ -7,8 +7,8 @@ import pytest
 from jax import random
 
 from bilevelax import Checkpoint, Problem, antithetic_mlmc, dl_sgd, from_arrays, minibatch, minimize, rt_mlmc, saa
-from bilevelax.problems.little import little_run, little_work
-from bilevelax.run import run, steps
+from bilevelax.problems.little import how_to_compile, little_work
+from bilevelax.run import run
 
 
 def problem_of(d_y, d_eta=2):
@@ -42,27 +42,31 @@ def test_stored_outcomes_count_by_their_number(outcomes, little, key):
 
 
 @pytest.mark.parametrize(
-    ("d_x", "T", "estimator", "little"),
+    ("d_x", "T", "estimator", "how"),
     [
-        (3, 300, minibatch(saa(8), 32), True),
-        (3, 300, antithetic_mlmc(8), True),
-        (3, 1001, saa(8), False),
-        (3, 1000, minibatch(saa(8), 1000), False),
-        (10_000, 300, saa(8), False),
-        (3, 300, minibatch(rt_mlmc(8), 32), False),
-        (3, 300, dl_sgd(8), False),
+        (3, 300, minibatch(saa(8), 32), "at once"),
+        (3, 300, antithetic_mlmc(8), "at once"),
+        (3, 1001, saa(8), "small"),
+        (3, None, saa(8), "small"),
+        (3, 1000, minibatch(saa(8), 1000), "small"),
+        (3, 300, minibatch(rt_mlmc(8), 32), "small"),
+        (3, 300, dl_sgd(8), "small"),
+        (10_000, 300, saa(8), "optimised"),
+        (10_000, 300, rt_mlmc(8), "optimised"),
     ],
 )
-def test_a_run_is_little_where_its_solves_are_few_and_small(d_x, T, estimator, little):
-    assert little_run(problem_of(3), estimator, jnp.zeros(d_x), T) is little
+def test_a_program_is_optimised_where_that_pays(d_x, T, estimator, how):
+    assert how_to_compile(problem_of(3), estimator, jnp.zeros(d_x), T) == how
 
 
-@pytest.mark.parametrize(("checkpoint", "T", "at_once"), [(False, 5, True), (True, 5, False), (False, 1001, False)])
-def test_short_runs_that_cannot_go_on_are_compiled_at_once(checkpoint, T, at_once, key, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("checkpoint", "T", "how"), [(False, 5, "at once"), (True, 5, "small"), (False, 1001, "small")]
+)
+def test_short_runs_that_cannot_go_on_are_compiled_at_once(checkpoint, T, how, key, tmp_path, monkeypatch):
     """What was saved may go on with another T, to the bits of a run that never stopped."""
-    taken = []
-    monkeypatch.setattr(run, "chunk", lambda *a, **k: taken.append("optimised") or steps.chunk(*a, **k))
-    monkeypatch.setattr(run, "chunk_at_once", lambda *a, **k: taken.append("at once") or steps.chunk_at_once(*a, **k))
+    taken = set()
+    for each, chunk in run.CHUNKS.items():
+        monkeypatch.setitem(run.CHUNKS, each, lambda *a, _=(each, chunk), **k: taken.add(_[0]) or _[1](*a, **k))
     where = {"checkpoint": Checkpoint(tmp_path / "saved")} if checkpoint else {}
     minimize(problem_of(2), saa(2), optax.sgd(0.1), jnp.zeros(2), key=key, T=T, every=T, progress=False, **where)
-    assert set(taken) == {"at once" if at_once else "optimised"}
+    assert taken == {how}

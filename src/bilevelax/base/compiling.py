@@ -14,28 +14,29 @@ from jax.core import Tracer
 from bilevelax._xla import FUSION, is_switched_off
 
 LEVEL = "xla_backend_optimization_level"
-AT_ONCE = {LEVEL: 0, "xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+SMALL = {"xla_cpu_use_fusion_emitters": False}
+AT_ONCE = {LEVEL: 0, **SMALL, "xla_cpu_parallel_codegen_split_count": 1}
+WAYS: dict[str, dict[str, Any]] = {
+    "optimised": {},
+    "small": SMALL,  # for small arrays: two thirds of the time to compile, and no more to run; large ones take twice
+    "at once": AT_ONCE,  # for a few hundred short calls: a quarter of the time to compile, 3 to 7 times the call's
+}
 
 
-def program(**settings: Any) -> Callable[..., Any]:
+def program(how: str = "optimised", **settings: Any) -> Callable[..., Any]:
     """`jax.jit` for the programs of this library, which are right even where JAX was at work before the import.
 
     JAX takes options of the compiler for outermost programs only; inside another one, that one's hold.
     """
-    return partial(_compiled, options={}, settings=settings)
+    return partial(_compiled, options=unless_set(WAYS[how]), settings=settings)
 
 
 def jit_once(soon: Callable[..., bool] | None = None, **settings: Any) -> Callable[..., Any]:
     """`program` for what runs a few times: with XLA's first level of optimisation it compiles faster.
 
-    Where ``soon`` of the positional arguments tells that there is little to do, as by `jit_at_once`.
+    Where ``soon`` of the positional arguments tells that there is little to do, at once.
     """
     return partial(_compiled, options=unless_set({LEVEL: 1}), settings=settings, soon=soon)
-
-
-def jit_at_once(**settings: Any) -> Callable[..., Any]:
-    """`program` for a few hundred short calls: a quarter of the time to compile, three to seven times the call's."""
-    return partial(_compiled, options=unless_set(AT_ONCE), settings=settings)
 
 
 def unless_set(options: dict[str, Any]) -> dict[str, Any]:

@@ -40,12 +40,15 @@ def little_work(key: Key, problem: Problem, x: X, *_: Any) -> bool:
     return handled(problem, x) <= LITTLE
 
 
-def little_run(problem: Problem, estimator: Estimator, x: X, T: int) -> bool:
-    """Whether T steps of an estimator that solves its followers are sooner compiled than optimised.
+def how_to_compile(problem: Problem, estimator: Estimator, x: X, T: int | None = None) -> str:
+    """The program of T steps: ``optimised``; ``small``, sooner compiled and as fast; or ``at once``, not optimised.
 
-    By measurement (`python benchmarks/run.py ridge`). Epochs of SGD are long loops, in which optimisation pays.
+    The last where an estimator that solves its followers is soon done. By measurement (`python benchmarks/run.py ridge
+    latency`). Epochs of SGD are long loops, in which optimisation pays; so do steps without a known end.
     """
-    if T > STEPS or isinstance(innermost(estimator).settings, DoubleLoop):
-        return False
     each = handled(problem, x)
-    return each <= LITTLE and T * getattr(estimator.settings, "m", 1) * each <= ALL_STEPS
+    if each > LITTLE:
+        return "optimised"
+    if T is None or T > STEPS or isinstance(innermost(estimator).settings, DoubleLoop):
+        return "small"
+    return "at once" if T * getattr(estimator.settings, "m", 1) * each <= ALL_STEPS else "small"

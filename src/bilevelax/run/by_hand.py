@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from bilevelax.base.compiling import program
+from bilevelax.base.compiling import WAYS, program
 from bilevelax.base.errors import require_key
 from bilevelax.core.estimate import Estimate, Estimator, State
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.problems.little import how_to_compile
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 
-@program(static_argnames="estimator")
 def _estimate(key: Key, problem: Problem, x: X, state: State, *, estimator: Estimator) -> tuple[Estimate, State]:
     return estimator.estimate(key, problem, x, state)
+
+
+PROGRAMS = {how: program(how, static_argnames="estimator")(_estimate) for how in WAYS}
 
 
 def call(estimator: Estimator, key: Key, problem: Problem, x: X, state: State = None) -> tuple[Estimate, State]:
@@ -20,5 +23,6 @@ def call(estimator: Estimator, key: Key, problem: Problem, x: X, state: State = 
     x = as_arrays("x", "an estimator", x)
     check_shapes(problem, x)
     state = estimator.init(problem, x) if state is None else state
-    found: tuple[Estimate, State] = _estimate(key, problem, x, state, estimator=estimator)
+    estimate = PROGRAMS[how_to_compile(problem, estimator, x)]
+    found: tuple[Estimate, State] = estimate(key, problem, x, state, estimator=estimator)
     return found

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
 
-from bilevelax.base.compiling import jit_at_once, program
+from bilevelax.base.compiling import program
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
 from bilevelax.exact.draws import samples_of
@@ -141,7 +141,9 @@ def answers(problem: Problem, x: X, chunk: Chunk, parts: Any, each: Any, at_once
 
 
 answered = program(static_argnames="at_once")(answers)
-answered_soon = jit_at_once(static_argnames="at_once")(answers)  # for small stages, whose time is that of compiling
+answered_soon = program("at once", static_argnames="at_once")(answers)  # small stages: their time is that of compiling
+    answers
+)  # for small stages, whose time is that of compiling
 
 
 def size_of(arrays: Any) -> int:

@@ -13,18 +13,22 @@ import optax
 from jax import random
 from jax.sharding import Mesh
 
+from bilevelax.base.compiling import WAYS, program
 from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X
 from bilevelax.run.records.history import Row, cost_columns, environment, level_counts
 from bilevelax.run.records.result import Result, Snapshot
-from bilevelax.run.steps import Carry, Log, chunk, chunk_at_once, initial_carry, step_keys
+from bilevelax.run.steps import Carry, Log, chunk, initial_carry, step_keys
 
 if TYPE_CHECKING:
     from bilevelax.problems.feed import Feeder
     from bilevelax.run.records.fingerprint import Identity
 
 Metrics = Callable[[X], dict[str, float]]
+# as `how_to_compile` tells
+SETTINGS = {"static_argnames": ("estimator", "optimizer", "every")}
+CHUNKS = {how: program(how, **SETTINGS)(chunk.__wrapped__) for how in WAYS}
 
 
 class Question(NamedTuple):
@@ -43,7 +47,7 @@ class Devices(NamedTuple):
     put: Callable[[PyTree], PyTree]
     here: Callable[[PyTree], PyTree]
     columns: Any = None  # of the contexts read from disk, for each process
-    soon: bool = False  # whether a short run may do with a program that is not optimised
+    ends: bool = False  # after T steps: a run that was saved may go on with another T
 
 
 def as_it_is(tree: PyTree) -> PyTree:
@@ -55,7 +59,7 @@ ONE_DEVICE = Devices(as_it_is, as_it_is, as_it_is)
 
 def devices_of(mesh: Mesh | None, checkpoint: Any) -> Devices:
     if mesh is None:
-        return ONE_DEVICE._replace(soon=checkpoint is None)  # a run that was saved may go on with another T
+        return ONE_DEVICE._replace(ends=checkpoint is None)
     from bilevelax.run.devices import automatic, columns_of, local, over_devices, replicate
 
     mesh = automatic(mesh)
@@ -78,7 +82,7 @@ class Run:
         questions: Sequence[Question] = (),
         devices: Devices = ONE_DEVICE,
     ) -> None:
-        from bilevelax.problems.little import little_run
+        from bilevelax.problems.little import how_to_compile
 
         self.made_of = (problem, estimator, optimizer, x1, key, every)
         self.T, self.every, self.metrics, self.questions = T, min(every, T), metrics, questions
@@ -90,7 +94,7 @@ class Run:
 
             self.feeder = feeder_of(problem.source, spread, lambda t: step_keys(key, t)[0], self.every, devices.columns)
         inside = put(problem.replace(source=None))  # one program for every store
-        steps = chunk_at_once if devices.soon and little_run(problem, estimator, x1, T) else chunk
+        steps = CHUNKS[how_to_compile(problem, estimator, x1, T if devices.ends else None)]
         self.chunk = partial(steps, inside, key=put(key), estimator=spread, optimizer=optimizer, every=self.every)
         self.carry: Carry = put(initial_carry(problem, estimator, optimizer, x1))
         self.history: list[Row] = []

@@ -12,7 +12,7 @@ import optax
 from jax import lax, random
 from optax import tree
 
-from bilevelax.base.compiling import jit_at_once, program
+from bilevelax.base.compiling import program
 from bilevelax.core import trees
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X
@@ -146,7 +146,3 @@ def chunk(
     log = jax.eval_shape(lambda: log_of(Taken(0, carry.x, first(), carry.x)))
     empty = jax.tree.map(lambda a: jnp.zeros((every, *a.shape), a.dtype), log)
     return take_steps(problem, estimator, optimizer, carry, key, n, write_log, empty, feed)
-
-
-# for a run that takes less time than to optimise its program
-chunk_at_once = jit_at_once(static_argnames=("estimator", "optimizer", "every"))(chunk.__wrapped__)

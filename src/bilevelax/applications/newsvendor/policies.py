@@ -14,7 +14,7 @@ from jax import random
 from bilevelax.applications.newsvendor.loss import SMOOTHING
 from bilevelax.applications.newsvendor.soft_forest import soft_forest
 from bilevelax.applications.newsvendor.stored_rules import WIDTH
-from bilevelax.base.compiling import jit_at_once
+from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_choice, require_integer
 from bilevelax.core.problem import Key, PyTree
 
@@ -108,7 +108,7 @@ def drawn_together(factory: Factory, columns: int, outputs: int, members: int, s
         one = lambda i: eqx.filter(factory(columns, outputs, random.fold_in(key, i)), eqx.is_inexact_array)
         return jax.vmap(one)(jnp.arange(members, dtype=jnp.uint32))
 
-    return jit_at_once()(draw)(jnp.uint32(seed))
+    return program("at once")(draw)(jnp.uint32(seed))
 
 
 def shape_of_members(factory: Factory, columns: int, outputs: int) -> tuple[Any, Any]:

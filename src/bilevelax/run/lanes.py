@@ -142,8 +142,6 @@ def answers(problem: Problem, x: X, chunk: Chunk, parts: Any, each: Any, at_once
 
 answered = program(static_argnames="at_once")(answers)
 answered_soon = program("at once", static_argnames="at_once")(answers)  # small stages: their time is that of compiling
-    answers
-)  # for small stages, whose time is that of compiling
 
 
 def size_of(arrays: Any) -> int:

@@ -35,7 +35,7 @@ def against_peers(quick: bool, names: Sequence[str] = ()) -> None:
     ]
     for contest in solve_peers.contests(quick):
         if not names or contest.regime.name in names:
-            for found in solve_peers.compare(contest, effort):
+            for found in solve_peers.compare(contest, quick):
                 rows = sorted([*rows, *found], key=lambda row: row["target"])
                 print(*found, sep="\n", flush=True)
     publish("solve", "solve against peers, everything included", rows, notes)

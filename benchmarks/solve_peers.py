@@ -4,12 +4,16 @@ Everybody starts at x1 with nothing compiled and stops where |grad F|, judged ex
 share of its first value. `solve` runs once, as it is, and stops by its own certificate, whose time is in its row.
 Peers with Adam are told by the judge when they have arrived, for nothing; they try three learning rates for a while
 and run with the best of them from another key. L-BFGS runs on a sample of a size that a user guesses, drawn once.
+Everyone has a process of its own.
 ``in all`` has compilation, search and run; ``CPU s`` is the same in seconds of all cores, which other programs on the
 machine disturb less. A program that serves two targets of a regime is compiled once and counted in both.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,6 +27,8 @@ from rivals import jaxopt_average, jaxopt_cost, jaxopt_drawn
 
 import bilevelax as bx
 
+BOUND = 150  # wall seconds of a contestant on a regime, judging included
+APART = 4  # looks are a quarter of the way apart: judging 10,000 contexts takes longer than steps
 CONTEXTS = 1024  # of a fixed sample where there are too many, or infinitely many, to take all
 MANY = 10_000
 
@@ -97,7 +103,7 @@ def steps_of(one: targets.Compiled, rate: float, seed: int, seconds: float, judg
     """Adam until the share is reached or the time is over, without that of judging."""
     carry, taken, looks = one.first(rate), np.zeros(2), []
     while taken.min() < seconds:  # wall, or CPU where other programs have the cores
-        for n in targets.chunks(max(targets.FIRST, int(carry.t) // targets.APART)):
+        for n in targets.chunks(max(targets.FIRST, int(carry.t) // APART)):
             watch = Watch()
             carry, _ = one.chunk(carry, random.key(seed), n)
             taken = taken + watch.taken()
@@ -173,19 +179,39 @@ def samples(regime: targets.Regime) -> int | str:
     return "all" if regime.app.problem.support is not None else 4 * regime.n
 
 
-def compare(contest: Contest, effort: Effort) -> Iterator[list[dict[str, Any]]]:
-    """Rows of one after the other."""
+def rows_of(who: str, contest: Contest, effort: Effort) -> list[dict[str, Any]]:
+    """One contestant on all targets of a regime."""
     regime, n = contest.regime, samples(contest.regime)
     judged = targets.judge(regime)
     judge = Judge(judged, judged(regime.app.x1)[1])
+    if who in FIXED:
+        return FIXED[who](contest, judge)
     made: dict[str, Callable[[], dict[str, Any]]] = {
         "minimize, saa": lambda: {f"n={n}": regime.batch(bx.saa(n))},
         "minimize, auto": lambda: targets.chosen(regime),
+        "jaxopt, Adam": lambda: {f"n={n}": jaxopt_average(n, regime.m)},
     }
-    if installed("jaxopt"):
-        made["jaxopt, Adam"] = lambda: {f"n={n}": jaxopt_average(n, regime.m)}
-    yield ours(contest, judge)
-    for who, settings in made.items():
-        yield adam(who, settings, contest, effort, judge)
-    if installed("jaxopt"):
-        yield fixed_sample(contest, judge)
+    return adam(who, made[who], contest, effort, judge)
+
+
+FIXED = {"solve": ours, "jaxopt, L-BFGS": fixed_sample}
+WHO = ("solve", "minimize, saa", "minimize, auto", *(("jaxopt, Adam", "jaxopt, L-BFGS") if installed("jaxopt") else ()))
+
+
+def compare(contest: Contest, quick: bool) -> Iterator[list[dict[str, Any]]]:
+    """Rows of one after the other, each in a process of its own, which is ended after `BOUND` seconds."""
+    for who in WHO:
+        command = [sys.executable, __file__, contest.regime.name, who, *["--quick"] * quick]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=True)
+        except subprocess.TimeoutExpired:
+            ended = np.full(2, np.nan), np.inf, f"ended after {BOUND} s"
+            yield [row(contest, share, who, *ended) for share in contest.shares]
+        else:
+            yield json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    name, who, *quick = sys.argv[1:]
+    (contest,) = [contest for contest in contests(bool(quick)) if contest.regime.name == name]
+    print(json.dumps(rows_of(who, contest, QUICK if quick else FULL)))

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
+from jax import lax, random
 
 import bilevelax as bx
 from bilevelax.datasets import ClientStore
 from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on
 from bilevelax.run import sampled
-from bilevelax.run.lanes import LANES, SAMPLES
+from bilevelax.run.lanes import LANES, SAMPLES, work_of_lane
 from bilevelax.run.sampled import Sample
 from bilevelax.run.solving import MOST_SAMPLES
 
@@ -76,7 +76,7 @@ def test_exact_gradients_are_those_of_all_outcomes(logistic, key):
     np.testing.assert_allclose(point.grad, grad, rtol=1e-7)
 
 
-PROGRAMS = sampled.drawn, sampled.answered, sampled.answered_soon
+PROGRAMS = sampled.drawn, sampled.drawn_soon, sampled.answered, sampled.answered_soon
 
 
 def test_three_programs_serve_every_size(quadratic, key):
@@ -101,6 +101,22 @@ def test_small_stages_are_answered_by_the_program_that_compiles_fast(quadratic, 
     numbered = {"n_contexts": 10_000, "context_at": lambda i, data: i}
     stored = quadratic.replace(**numbered, support=lambda xi, data: None)  # a large stage will come
     assert Sample(stored, jnp.asarray(X), key, LANES, SAMPLES, False).answering(chunk) is sampled.answered
+
+
+def test_draws_that_take_long_are_drawn_by_the_program_that_runs_fast(quadratic, key):
+    """By the numbers that they make on their way: a loop counts as often as it turns; a large stage counts more."""
+    chosen = lambda problem, m=LANES: Sample(problem, jnp.asarray(X), key, m, SAMPLES, False).drawing
+    assert chosen(quadratic) is sampled.drawn_soon
+    assert chosen(quadratic, 2**12 * LANES) is sampled.drawn
+
+    def walk(steps):
+        day = lambda t, eta: eta + random.normal(random.fold_in(key, t), eta.shape)
+        simulated = lambda key, xi, data: lax.fori_loop(0, steps, day, quadratic.sample_conditional(key, xi, data))
+        return quadratic.replace(sample_conditional=simulated)
+
+    few, many = (work_of_lane(walk(steps), key) for steps in (100, 200))
+    assert 1.9 < many / few < 2.0
+    assert chosen(walk(1)) is sampled.drawn_soon and chosen(walk(1000)) is sampled.drawn
 
 
 @pytest.mark.parametrize("together", [LANES, 16])

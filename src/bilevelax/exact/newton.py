@@ -104,13 +104,19 @@ def newton(
         return ~at.done & (at.i < iterations)
 
     zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    shapes = jax.eval_shape(lambda: linear.prepare(hessian(y), slope)[0])
+    shapes = jax.eval_shape(lambda: linear.prepare(lambda r: r, slope)[0])  # of any Hessian's
     nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
     taken = jnp.asarray(start is None, jnp.int32)
     none = jnp.zeros((), real)
-    first = _State(y, value, slope, (none, none), none, no, nothing, no, zero, taken, zero)
+    rest = in_each_lane(value, ((none, none), none, no, nothing, no, zero, taken, zero))
+    first = _State(y, value, slope, *rest)
     end = lax.while_loop(going_on, step, first)
     return Solution(end.y, tree.norm(end.slope), end.error, end.solved, end.i, end.gradients, end.products, end.memory)
+
+
+def in_each_lane(like: jax.Array, constants: Any) -> Any:
+    """The same numbers, one for each lane of ``like`` under vmap: a loop is batched once, not until its carry settles."""
+    return jax.tree.map(lambda a: jnp.where(jnp.isnan(like), a, a), constants)
 
 
 def rounding_of(value: jax.Array) -> jax.Array:
@@ -142,7 +148,7 @@ def search(
         n, *_, fine = carry
         return ~fine & (n <= HALVINGS)
 
-    untried = (jnp.zeros((), jnp.int32), at.y, at.value, at.slope, small)
+    untried = (in_each_lane(at.value, jnp.zeros((), jnp.int32)), at.y, at.value, at.slope, small)
     n, *new, fine = lax.while_loop(too_long, try_step, untried)
     return n, *tree.where(fine, tuple(new), (at.y, at.value, at.slope)), fine
 
@@ -177,4 +183,4 @@ def relative_size(step: Squares, y: Y, product: Product, goal: Any) -> tuple[jax
     # a loop of one turn or none: under vmap, a condition would take the product in every lane and step
     look = lambda carry: (jnp.maximum(length, ratio(energy, tree.vdot(y, product(y)))), carry[1] + 1)
     near = lambda carry: (length <= goal) & (carry[1] == 0)
-    return lax.while_loop(near, look, (length, jnp.zeros((), jnp.int32)))
+    return lax.while_loop(near, look, (length, in_each_lane(length, jnp.zeros((), jnp.int32))))

@@ -6,11 +6,13 @@ serve every number of contexts and of samples.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
+from jax.extend.core import jaxprs_in_params
 from jax.flatten_util import ravel_pytree
 
 from bilevelax.base.compiling import program
@@ -32,7 +34,7 @@ class Chunk(NamedTuple):
     xi: Xi
     etas: Eta
     weights: jax.Array  # (lanes, samples), each row's sum is one
-    y: Y  # (lanes, PARTS, ...)
+    y: Y  # (lanes, PARTS, ...), or one part where outcomes are stored
 
 
 class Answer(NamedTuple):
@@ -46,22 +48,45 @@ class Answer(NamedTuple):
     cost: Cost
 
 
-@program()
-def drawn(problem: Problem, x: X, key: Key, first: Any, numbers: Any, given: Xi, n: Any) -> Chunk:
-    """Lanes first, first + 1, ... of a sample with n, traced, samples of each context: given, by number, or drawn."""
-    each, real = jnp.maximum(n // SAMPLES, 1), jnp.minimum(n, SAMPLES)
+def draws(problem: Problem, x: X, key: Key, stage: Any, first: Any, numbers: Any, given: Xi, n: Any) -> Chunk:
+    """Lanes first, first + 1, ... of a stage's sample: contexts given, by number, or drawn, with n, traced, samples."""
+    each, real, key = jnp.maximum(n // SAMPLES, 1), jnp.minimum(n, SAMPLES), random.fold_in(key, stage)
 
     def one(lane: Any, number: Any, given: Xi) -> Chunk:
         key_xi, key_eta = random.split(random.fold_in(key, (first + lane) // each))
         numbered = problem.n_contexts is not None
         xi = given if given is not None else problem.nth_context(number) if numbered else problem.context(key_xi)
-        start = jax.tree.map(lambda a: jnp.broadcast_to(a, (PARTS, *a.shape)), problem.start(x, xi))
+        parts = PARTS if problem.support is None else 1
+        start = jax.tree.map(lambda a: jnp.broadcast_to(a, (parts, *a.shape)), problem.start(x, xi))
         etas, weights = samples_of(random.fold_in(key_eta, (first + lane) % each), problem, xi, SAMPLES)
         if problem.support is None:
             weights = (jnp.arange(SAMPLES, dtype=jnp.int32) < real).astype(weights.dtype) / real.astype(weights.dtype)
         return Chunk(xi, etas, weights, start)
 
     return jax.vmap(one)(jnp.arange(len(numbers), dtype=jnp.int32), numbers, given)
+
+
+drawn = program()(draws)
+drawn_soon = program("at once")(draws)
+
+
+def work_of_lane(problem: Problem, key: Key) -> int:
+    """Numbers that drawing a lane makes on its way, counted without drawing; a loop of unknown length counts once."""
+
+    def lane(key: Key) -> Any:
+        xi = problem.context(key)
+        return samples_of(key, problem, xi, SAMPLES)
+
+    return numbers_made(jax.make_jaxpr(lane)(key).jaxpr)
+
+
+def numbers_made(jaxpr: Any) -> int:
+    return sum(
+        equation.params.get("length", 1) * sum(map(numbers_made, inner))
+        if (inner := list(jaxprs_in_params(equation.params)))
+        else max((math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars), default=0)
+        for equation in jaxpr.eqns
+    )
 
 
 def shared(average: Average, each: Any) -> Average:
@@ -102,42 +127,46 @@ def tight(x: X) -> float:
 def answers(problem: Problem, x: X, chunk: Chunk, parts: Any, each: Any, at_once: int) -> Answer:
     """F and grad F of each context on its samples, and on their halves where ``parts``, a traced number, is 3.
 
-    ``each`` lanes, traced too, are a context; ``at_once`` of them, a multiple, are answered together.
+    ``each`` lanes, traced too, are a context; ``at_once`` of them, a multiple, are answered together. Of stored
+    outcomes there are no halves.
     """
-    solver, linear = newton_solver(tol=tight(x)), direct_or_cg()
+    solver, linear, stored = newton_solver(tol=tight(x)), direct_or_cg(), problem.support is not None
 
-    def one(chunk: Chunk) -> Answer:
-        xi, etas, weights, y = chunk
+    def one(k: Any, lane: Chunk) -> tuple[Any, Any, Y, Cost]:
+        xi, etas, weights, start = lane
+        average = of_stack(problem, x, xi, etas, part_weights(weights, k), jnp.sum(weights > 0, dtype=jnp.int32))
+        average = average if stored else shared(average, each)
+        warm = problem.carrying(start).replace(guess=lambda x, xi, data: data[1])
+        response = respond_from_start(average, warm, x, xi, solver, linear)
+        grad, y = ravel_pytree(response.grad)[0], response.solution.y
+        return average.f(y).astype(grad.dtype), grad, y, response.cost
 
+    def together(lanes: Chunk) -> Answer:
         def part(k: Any, sums: Answer) -> Answer:
-            start = jax.tree.map(lambda a: a[k], sums.y)
-            average = of_stack(problem, x, xi, etas, part_weights(weights, k), jnp.sum(weights > 0, dtype=jnp.int32))
-            average = average if problem.support is not None else shared(average, each)
-            warm = problem.carrying(start).replace(guess=lambda x, xi, data: data[1])
-            response = respond_from_start(average, warm, x, xi, solver, linear)
-            grad, answer = ravel_pytree(response.grad)[0], response.solution.y
-            F, whole = average.f(answer).astype(grad.dtype), k == 0
+            starts = lanes._replace(y=jax.tree.map(lambda a: a[:, k], sums.y))
+            F, grad, y, cost = jax.vmap(lambda lane: one(k, lane), axis_name="lanes")(starts)
+            whole = k == 0
             return Answer(
                 jnp.where(whole, F, sums.F),
                 jnp.where(whole, grad, sums.grad),
                 jnp.where(whole, 0, sums.F_halves + F),
                 jnp.where(whole, 0, sums.grad_halves + grad),
-                jax.tree.map(lambda a, new: a.at[k].set(new), sums.y, answer),
-                sums.cost + response.cost,
+                jax.tree.map(lambda a, new: a.at[:, k].set(new), sums.y, y),
+                jax.tree.map(lambda a, b: a + jnp.sum(b, dtype=a.dtype), sums.cost, cost),
             )
 
-        grad = jnp.zeros_like(ravel_pytree(x)[0])
-        F, nothing = jnp.zeros((), grad.dtype), jax.tree.map(lambda a: jnp.asarray(a, jnp.int32), Cost())
-        zero = Answer(F, grad, F, grad, y, nothing)
-        return lax.fori_loop(0, parts, part, zero)
+        flat = ravel_pytree(x)[0]
+        F, grad = (jnp.zeros((len(lanes.weights), *shape), flat.dtype) for shape in ((), flat.shape))
+        zero = Answer(F, grad, F, grad, lanes.y, jax.tree.map(lambda a: jnp.asarray(a, jnp.int32), Cost()))
+        # the loop goes around the lanes: under vmap it would be traced, and batched, several times
+        return part(0, zero) if stored else lax.fori_loop(0, parts, part, zero)
 
-    together, lanes = jax.vmap(one, axis_name="lanes"), len(chunk.weights)
+    lanes = len(chunk.weights)
     if at_once >= lanes:
-        answer = together(chunk)
-    else:
-        split = jax.tree.map(lambda a: a.reshape(-1, at_once, *a.shape[1:]), chunk)
-        answer = jax.tree.map(lambda a: a.reshape(lanes, *a.shape[2:]), lax.map(together, split))
-    return answer._replace(cost=jax.tree.map(lambda a: jnp.sum(a), answer.cost))
+        return together(chunk)
+    answer = lax.map(together, jax.tree.map(lambda a: a.reshape(-1, at_once, *a.shape[1:]), chunk))
+    joined = jax.tree.map(lambda a: a.reshape(lanes, *a.shape[2:]), answer._replace(cost=None))
+    return joined._replace(cost=jax.tree.map(jnp.sum, answer.cost))
 
 
 answered = program(static_argnames="at_once")(answers)

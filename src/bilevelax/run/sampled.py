@@ -7,16 +7,17 @@ spread of their means is the noise of the whole.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
-from jax.flatten_util import ravel_pytree
 
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.diagnostics.host import flat, unflat
 from bilevelax.run.lanes import (
     LANES,
     PARTS,
@@ -27,11 +28,14 @@ from bilevelax.run.lanes import (
     answered_soon,
     at_once,
     drawn,
+    drawn_soon,
     size_of,
+    work_of_lane,
 )
 
 KEPT = 2**28  # bytes of draws and answers that stay in memory; chunks beyond are drawn again
 SOON = 48, 2**28  # calls and bytes of a stage up to which a program that compiles fast is the faster one
+LITTLE = 2**22, 32  # numbers made by drawing a lane times chunks, likewise; chunks that a solve draws at least
 
 
 class Point(NamedTuple):
@@ -64,12 +68,13 @@ class Point(NamedTuple):
 class Sample:
     """m contexts with n samples each, drawn once: a function of x."""
 
-    def __init__(self, problem: Problem, x: X, key: Key, m: int, n: int, exact: bool, place: Any = None) -> None:
+    def __init__(
+        self, problem: Problem, x: X, key: Key, m: int, n: int, exact: bool, place: Any = None, stage: int = 0
+    ) -> None:
         self.source, self.problem = problem.source, problem.replace(source=None)
         self.place = place or (lambda lanes: lanes)
-        self.x1, self.key, self.n, self.exact = x, key, n, exact
-        flat, self.unravel = ravel_pytree(x)
-        self.dtype, self.d = flat.dtype, flat.size
+        self.x1, self.key, self.stage, self.n, self.exact = x, key, np.int32(stage), n, exact
+        self.d = flat(x).size
         self.lanes = min(m, LANES) if exact else LANES
         self.m = m if exact else -(-m // LANES) * LANES
         self.each = 1 if problem.support is not None else max(n // SAMPLES, 1)  # lanes of a context
@@ -78,7 +83,7 @@ class Sample:
         self.bytes = 0
         self.calls, self.handled = 0, 0  # of the programs that answer, and bytes that they were given
         self.cost = Cost()
-        self.rng = np.random.default_rng(np.asarray(random.key_data(key)).ravel())
+        self.rng = np.random.default_rng([*np.asarray(random.key_data(key)).ravel(), stage])
         self.offsets = self.rng.random(LANES)  # of each group's contexts among numbered ones
         self.rounds = max(self.m // LANES, 1)
         orders = np.tile(np.arange(self.rounds), (LANES, 1))  # random: so a part of the sample is a sample too
@@ -105,7 +110,14 @@ class Sample:
         given = self.place(jax.tree.map(jnp.asarray, self.source.read(tags))) if self.source else None
         self.cost = self.cost + Cost(xi=self.lanes // self.each)
         first, numbers = np.int32(c * self.lanes), self.place(self.numbers(c))
-        return drawn(self.problem, x, self.key, first, numbers, given, np.int32(self.n))
+        return self.drawing(self.problem, x, self.key, self.stage, first, numbers, given, np.int32(self.n))
+
+    @cached_property
+    def drawing(self) -> Callable[..., Chunk]:
+        """Which program, by counts too."""
+        lane = work_of_lane(self.problem, self.key) if self.source is None else 0
+        chunks = len(self) if self.exact else max(len(self), LITTLE[1])
+        return drawn_soon if lane * chunks <= LITTLE[0] else drawn
 
     def chunk(self, x: X, c: int) -> Chunk:
         """From memory where it is there."""
@@ -118,13 +130,13 @@ class Sample:
             self.bytes += size
         return found
 
-    def at(self, flat: np.ndarray, halves: bool, between: Callable[[], Any] = lambda: False) -> Point:
+    def at(self, vector: np.ndarray, halves: bool, between: Callable[[], Any] = lambda: False) -> Point:
         """F and grad F at x, and their bias where ``halves`` are answered too.
 
         ``between`` is called before chunks. Where it says so, the contexts met so far, equally many of each group, are
         the sample from now on.
         """
-        x = self.unravel(jnp.asarray(flat, self.dtype))
+        x = unflat(vector, self.x1)
         sums, parts = Sums(self.lanes, self.d), np.int32(PARTS if halves else 1)
         for c in range(len(self)):
             done = c * self.lanes // self.each
@@ -138,7 +150,7 @@ class Sample:
                 self.kept[c] = chunk._replace(y=answer.y)
             self.cost = self.cost + jax.tree.map(int, answer.cost)
             sums.add(answer, done, min(self.m - done, self.lanes // self.each), self.each, halves)
-        return sums.point(flat, self.m, self.exact)
+        return sums.point(vector, self.m, self.exact)
 
     def answering(self, chunk: Chunk) -> Callable[..., Answer]:
         """Which program: by counts, not by the clock, so that equal keys give equal answers."""
@@ -168,11 +180,11 @@ class Sums:
             self.bias[groups] += grad - grad_halves / 2
         self.squares.append(np.sum(grad**2, 1))
 
-    def point(self, flat: np.ndarray, m: int, exact: bool) -> Point:
+    def point(self, x: np.ndarray, m: int, exact: bool) -> Point:
         squares, each = np.concatenate(self.squares), m / len(self.costs)
         costs, rows, cost_bias, bias = (
             a[:0] if exact else a / each for a in (self.costs, self.rows, self.cost_bias, self.bias)
         )
         top = float(squares.max() / max(squares.sum(), np.finfo(float).tiny))
         F, grad = float(self.costs.sum() / m), self.rows.sum(0) / m
-        return Point(np.array(flat), F, grad, costs, rows, cost_bias, bias, float(squares.mean()), top)
+        return Point(np.array(x), F, grad, costs, rows, cost_bias, bias, float(squares.mean()), top)

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
-from jax.flatten_util import ravel_pytree
 
 from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.diagnostics.host import flat, unflat
 from bilevelax.problems.reduced import reduced_to
 from bilevelax.run.lanes import LANES, SAMPLES
 from bilevelax.run.looks import Look, look_at
@@ -70,11 +71,9 @@ class Solving:
         place: Any = None,
     ) -> None:
         self.problem, self.x1, self.key, self.wanted, self.told, self.place = problem, x1, key, wanted, told, place
-        flat, self.unravel = ravel_pytree(x1)
-        self.dtype, self.x = flat.dtype, np.asarray(flat, np.float64)
-        self.begin = self.x
+        self.x = self.begin = flat(x1)
         project = wanted.constraint
-        self.project = project and (lambda flat: self.flat_of(project(self.tree_of(flat))))
+        self.project = project and (lambda vector: flat(project(self.tree_of(vector))))
         self.known = no_curvature(self.x.size)
         self.m, self.n, self.debias = self.first_size(), SAMPLES, False
         self.first = 0.0  # |grad F| at x1, once it is told from zero
@@ -87,11 +86,8 @@ class Solving:
         self.look_seconds = self.compile_seconds = 0.0
         self.interrupted: Callable[[], Any] = lambda: False
 
-    def tree_of(self, flat: np.ndarray) -> X:
-        return self.unravel(jnp.asarray(flat, self.dtype))
-
-    def flat_of(self, x: X) -> np.ndarray:
-        return np.asarray(ravel_pytree(x)[0], np.float64)
+    def tree_of(self, vector: np.ndarray) -> X:
+        return jax.tree.map(jnp.asarray, unflat(vector, self.x1))
 
     @property
     def seconds(self) -> float:
@@ -111,8 +107,8 @@ class Solving:
 
     def sample(self) -> Sample:
         exact = self.finite is not None and self.m >= self.finite
-        key = random.fold_in(self.key, len(self.stages))
-        return Sample(self.problem, self.x1, key, self.finite or 0 if exact else self.m, self.n, exact, self.place)
+        m = self.finite or 0 if exact else self.m
+        return Sample(self.problem, self.x1, self.key, m, self.n, exact, self.place, len(self.stages))
 
     def hurry(self) -> None:
         if self.interrupted():
@@ -207,7 +203,8 @@ class Solving:
     def why_no_descent(self, sample: Sample, point: Point) -> str | None:
         """No step lowers F: rounding, noise that a larger sample shrinks, or a kink."""
         size = stationarity(point, self.project)
-        if size <= 30 * float(jnp.finfo(self.dtype).eps) * np.sqrt(point.square):
+        dtype = jnp.result_type(*jax.tree.leaves(self.x1))
+        if size <= 30 * float(jnp.finfo(dtype).eps) * np.sqrt(point.square):
             return "rounding" if sample.exact else None
         return "not smooth" if sample.exact or size > 3 * point.noise else None
 

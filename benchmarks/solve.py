@@ -1,7 +1,7 @@
 """`solve`: against peers, how often "certified" is true, real problems, a picture.
 
-``python benchmarks/solve.py [peers | coverage | problems | picture] ...`` does a part; names of regimes after it
-choose among them. jaxopt takes part where it is installed.
+``python benchmarks/solve.py [peers | coverage | problems | early | picture] ...`` does a part; names of regimes after
+it choose among them. jaxopt takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import solve_peers
 import targets
 from common import median, publish
 from jax import random
+from problems import client_tasks
 from solve_problems import newsvendor_rule, norm_ten, ridge_penalties
 
 import bilevelax as bx
-from bilevelax.applications import quadratic
+from bilevelax.applications import personalized_fl, quadratic
 
 REAL = {"ridge penalties": ridge_penalties, "meta-learning, norm 10": norm_ten, "newsvendor rule": newsvendor_rule}
 PICTURE = Path(__file__).parents[1] / "docs" / "_static" / "solve.svg"
@@ -81,6 +82,21 @@ def real_problems(quick: bool) -> None:
         publish("solve_problems", "Three real problems, no setting touched", rows)
 
 
+def early(quick: bool) -> None:
+    """What stages cost whose sample could be overfitted, m < 10 d_x: all that stochastic steps there could save."""
+    rows, clients = [], 300 if quick else 10_000
+    wide = personalized_fl.make(clients=clients // 4, classes=10, d=64, least=8, most=30)
+    for name, app in {"10,000 contexts": client_tasks(clients), "wide": wide}.items():
+        result = bx.solve(app.problem, app.x1, key=random.key(100), progress=False)
+        d = sum(leaf.size for leaf in jax.tree.leaves(app.x1))
+        answered = sum(stage.evaluations * stage.m for stage in result.stages)
+        for stage in result.stages:
+            row = {"problem": name, "d_x": d, "m": stage.m, "iterations": stage.iterations}
+            share = stage.evaluations * stage.m / answered
+            rows.append({**row, "fresh |grad F| before": stage.grad, "share of the contexts answered": share})
+    publish("solve_early", "Early stages of problems with many parameters", rows)
+
+
 def picture(quick: bool) -> None:
     """A run: |grad F| against seconds, stages marked."""
     import matplotlib.pyplot as plt
@@ -106,7 +122,7 @@ def picture(quick: bool) -> None:
     plt.close(figure)
 
 
-PARTS = {"peers": against_peers, "coverage": coverage, "problems": real_problems, "picture": picture}
+PARTS = {"peers": against_peers, "coverage": coverage, "problems": real_problems, "early": early, "picture": picture}
 
 
 def run(quick: bool = False, names: Sequence[str] = ("problems", "peers"), of: Sequence[str] = ()) -> None:

@@ -115,7 +115,7 @@ def newton(
 
 
 def in_each_lane(like: jax.Array, constants: Any) -> Any:
-    """The same numbers, one for each lane of ``like`` under vmap: a loop is batched once, not until its carry settles."""
+    """The same numbers, one a lane of ``like`` under vmap: a loop is batched once, not until its carry settles."""
     return jax.tree.map(lambda a: jnp.where(jnp.isnan(like), a, a), constants)
 
 

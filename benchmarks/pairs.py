@@ -1,17 +1,20 @@
 """Two published tasks with a table of pairs only, beside the way that estimates a conditional. Not a timing.
 
 The newsvendor with side information of Yang et al. (2022), and the demand design of Hartford et al. (2017).
+``python benchmarks/pairs.py newsvendor 3 4`` measures two of the ten instances and adds them to the record.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import cell, keep, publish
+from common import KEPT, cell, keep, publish
 from jax import random
 
 import bilevelax as bx
@@ -24,7 +27,7 @@ from bilevelax.sklearn import Forest, with_conditional
 
 KEY = random.key(0)
 ATOMS = 64  # rows that a forest weighs for a context
-TIMES = 3  # instances of the newsvendor, trials of the demand design
+TIMES = 10  # instances of the newsvendor, trials of the demand design
 HOLDING, BACKLOG, SHARP = 0.6, 1.0, 10.0  # costs, and how sharp their smooth form bends
 QUANTILE = 0.3186  # of N(0, 1) at BACKLOG / (HOLDING + BACKLOG)
 PULL = 0.1  # of the orders towards the leader's affine rule
@@ -204,28 +207,64 @@ class Trial:
         return {**found, "instruments ignored": self.error(ignored)}
 
 
-def together(task: str, times: int, ways: Callable[[int], dict[str, float]]) -> list[dict[str, Any]]:
-    """Mean and standard error of each way over seeds."""
+NEWSVENDOR, DEMAND = "newsvendor, cost", "demand design, squared error"
+TASKS: dict[str, Callable[[int, int], dict[str, float]]] = {
+    NEWSVENDOR: lambda seed, test: Instance(seed, test).ways(),
+    DEMAND: lambda seed, test: Trial(seed).ways(),
+}
+EACH = "pairs_instances"
+
+
+def measured(task: str, seed: int, test: int = TEST) -> dict[str, Any]:
+    """One instance of a task, by all ways."""
+    row = {"task": task, "instance": seed, **TASKS[task](seed, test)}
+    print(*(f"{name}: {cell(value)}" for name, value in row.items()), sep=", ", flush=True)
+    return row
+
+
+def known() -> list[dict[str, Any]]:
+    """Instances that were measured before."""
+    path = KEPT / f"{EACH}.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
+
+
+def together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard error of each way over the instances of its task."""
     found = []
-    for seed in range(times):
-        found.append(ways(seed))
-        print(task, seed, *(f"{way}: {cell(value)}" for way, value in found[-1].items()), sep=", ", flush=True)
-    rows = []
-    for way in found[0]:
-        values = [each[way] for each in found]
-        error = float(np.std(values, ddof=1) / times**0.5) if times > 1 else None
-        rows.append({"task": task, "way": way, "mean": float(np.mean(values)), "standard error": error})
-    return rows
+    for task in dict.fromkeys(row["task"] for row in rows):
+        ours = [row for row in rows if row["task"] == task]
+        for way in list(ours[0])[2:]:
+            values = [row[way] for row in ours]
+            error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+            mean = float(np.mean(values))
+            found.append({"task": task, "way": way, "mean": mean, "standard error": error, "instances": len(values)})
+    return found
+
+
+def told(rows: list[dict[str, Any]], whole: bool = True) -> None:
+    """Each instance, and means over them; both are kept where they are whole."""
+    rows = sorted(rows, key=lambda row: (list(TASKS).index(row["task"]), row["instance"]))
+    publish(EACH, "Published tasks from a table of pairs, each instance", rows)
+    publish("pairs", "Published tasks from a table of pairs", together(rows))
+    for name in (EACH, "pairs") if whole else ():
+        keep(name)
+
+
+def add(task: str, seeds: list[int]) -> None:
+    """Some instances, beside those that are known: what is to be run in parts."""
+    for seed in seeds:
+        others = [row for row in known() if (row["task"], row["instance"]) != (task, seed)]
+        told([*others, measured(task, seed)])
 
 
 def run(quick: bool = False) -> None:
+    """All of them anew."""
     times, test = (1, 1000) if quick else (TIMES, TEST)
-    rows = together("newsvendor, cost", times, lambda seed: Instance(seed, test).ways())
-    rows += together("demand design, squared error", times, lambda seed: Trial(seed).ways())
-    publish("pairs", "Published tasks from a table of pairs", rows)
-    if not quick:
-        keep("pairs")
+    told([measured(task, seed, test) for task in TASKS for seed in range(times)], whole=not quick)
 
 
 if __name__ == "__main__":
-    run()
+    if sys.argv[1:]:
+        add({"newsvendor": NEWSVENDOR, "demand": DEMAND}[sys.argv[1]], [int(seed) for seed in sys.argv[2:]])
+    else:
+        run()

@@ -1,4 +1,4 @@
-"""``devices_worker.py eight FOLDER``, ``share`` or ``host I N PORT FOLDER T``: runs on a mesh."""
+"""``devices_worker.py eight FOLDER``, ``disk``, ``share`` or ``host I N PORT FOLDER T``: runs on a mesh."""
 
 import dataclasses
 import json
@@ -41,10 +41,10 @@ NUMBERED = dataclasses.replace(
 RT = bx.minibatch(bx.rt_mlmc(2, inverse=bx.neumann(1)), 16)
 
 
-def pairs():
+def pairs(**kw):
     """A table of pairs; its arrays start JAX's devices, which hosts must not before they have found each other."""
     rows = tuple(np.random.default_rng(0).normal(size=(2, 12, 3)))
-    return bx.from_joint(f=QUADRATIC.f, g=QUADRATIC.g, rows=rows, init_y=QUADRATIC.init_y)
+    return bx.from_joint(f=QUADRATIC.f, g=QUADRATIC.g, rows=rows, init_y=QUADRATIC.init_y, **kw)
 
 
 def minimize(problem, estimator, T=20, **kw):
@@ -104,9 +104,8 @@ def share_of_work(m=64, devices=8):
 
 
 def eight(folder):
-    found = {"devices": len(jax.devices()), "rows": rows_held(folder)}
     maml = bx.minibatch(bx.maml(), 8, "loop")
-    for name, problem, estimator, sizes in (
+    cases = (
         ("rt_mlmc", QUADRATIC, RT, (8, 8)),
         ("maml from a store", clients(folder), maml, (8,)),
         ("shared", QUADRATIC, bx.minibatch(bx.rt_mlmc(1, inverse=bx.neumann(1)), 4, "shared"), (4,)),
@@ -114,7 +113,24 @@ def eight(folder):
         ("warm started", QUADRATIC, bx.warm_started(bx.minibatch(bx.saa(2), 8), bx.warm_regression()), (4,)),
         ("amortised", QUADRATIC, bx.amortised(m=8, steps=1, warm_up=4, width=4), (4,)),
         ("reduced", bx.reduced(pairs(), bx.chebyshev(1)), bx.minibatch(bx.saa("all"), 8), (4,)),
-    ):
+    )
+    print(json.dumps({"devices": len(jax.devices()), "rows": rows_held(folder), **compared(cases)}))
+
+
+def disk():
+    """Rows that are read when they are drawn."""
+    streamed = pairs(stream=True)
+    cases = (
+        ("amortised", streamed, bx.amortised(m=8, steps=1, warm_up=4, width=4), (4,)),
+        ("reduced", bx.reduced(streamed, bx.chebyshev(1)), bx.minibatch(bx.saa(16), 8), (8,)),
+    )
+    print(json.dumps(compared(cases)))
+
+
+def compared(cases):
+    """Runs on one device and on meshes."""
+    found = {}
+    for name, problem, estimator, sizes in cases:
         one = minimize(problem, estimator)
         many = [minimize(problem, estimator, mesh=mesh(n)) for n in sizes]
         found[name] = {
@@ -126,7 +142,7 @@ def eight(folder):
         }
         if len(sizes) > 1:
             found[name]["same bits"] = bool((many[0].x == many[1].x).all() and (many[0].x_hat == many[1].x_hat).all())
-    print(json.dumps(found))
+    return found
 
 
 def host(i, n, port, folder, T):
@@ -151,4 +167,4 @@ def host(i, n, port, folder, T):
 if __name__ == "__main__":
     if sys.argv[1] == "eight":
         bx.cache()
-    {"eight": eight, "share": share_of_work, "host": host}[sys.argv[1]](*sys.argv[2:])
+    {"eight": eight, "disk": disk, "share": share_of_work, "host": host}[sys.argv[1]](*sys.argv[2:])

@@ -119,6 +119,14 @@ def test_contexts_it_cannot_see_are_refused(key):
         bx.amortised().init(problem, jnp.ones(()))
 
 
+def test_networks_that_cannot_answer_are_refused(pairs):
+    with pytest.raises(ValueError, match=r"`network` of amortised must be an equinox module.* Got a Problem"):
+        bx.amortised(pairs, affine())
+    wide = Affine(jnp.zeros((2, 1)), jnp.zeros(2))
+    with pytest.raises(ValueError, match=r"map the 1 coordinates .* 1 numbers of an answer, .* Got \(2,\)"):
+        bx.amortised(wide, affine()).init(pairs, X0)
+
+
 @pytest.mark.parametrize("wrong", [{"m": 0}, {"steps": -1}, {"rate": 0.0}, {"width": 0}])
 def test_bad_settings_get_a_sentence(wrong):
     with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` of amortised must be"):

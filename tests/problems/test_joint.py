@@ -113,6 +113,13 @@ def test_the_error_falls_with_the_degree():
     assert_slope(degrees, errors, np.polyfit(degrees, np.log2(left_out), 1)[0], tol=0.15)
 
 
+def test_contexts_to_scale_on_need_not_be_the_rows(pairs):
+    """The span is the same, so the gradient is: functions are those of the rows, whatever they were scaled on."""
+    like = np.random.default_rng(9).uniform(-2, 2, (30, 2))  # of a wider range, which nothing is cut at
+    found, wanted = (exact(bx.reduced(pairs, bx.chebyshev(1), **kw)) for kw in ({"like": like}, {}))
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+
+
 def test_monomials_are_refused_by_the_eigenvalue(pairs):
     few, many = (lambda z: z[0] ** jnp.arange(3.0)), (lambda z: z[0] ** jnp.arange(20.0))
     bx.reduced(pairs, few)

@@ -48,11 +48,23 @@ def test_eight_devices_in_one_process(tmp_path):
     assert found.pop("devices") == 8
     held = found.pop("rows")  # every device meets the long client; padded it would hold 20 * 2 * 2000 rows
     assert len(held["each"]) == 8 and all(2000 < n <= held["of"] for n in held["each"])
+    require_the_run_of_one(found)
+    assert found["rt_mlmc"]["same bits"]
+
+
+def require_the_run_of_one(found):
     for name, each in found.items():
         assert 0 <= each["error"] < 1e-12 * each["size"] < 1, name  # sums in another order
         assert all(each["cost"])
         np.testing.assert_allclose(each["rows"], each["rows of one"], rtol=1e-6)  # levels are averaged in float32
-    assert found["rt_mlmc"]["same bits"]
+
+
+def test_rows_on_disk_are_read_by_every_device():
+    done = subprocess.run([*WORKER, "disk"], capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert set(found) == {"amortised", "reduced"}
+    require_the_run_of_one(found)
 
 
 def test_the_work_of_amortised_is_split():

@@ -28,7 +28,7 @@ def pairs(n=300, seed=0, spread=lambda z: 0.3):
     )
 
 
-@pytest.mark.parametrize("name", ["forest", "knn", "kernel"])
+@pytest.mark.parametrize("name", ["forest", "neighbours", "kernel"])
 def test_answers_are_weighted_means(name, key):
     """y*(x; xi) = x E[eta | xi]: with weights on rows, an identity."""
     problem = with_conditional(pairs(), name, atoms=10_000)

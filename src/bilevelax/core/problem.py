@@ -52,6 +52,7 @@ class Hints(NamedTuple):
     inverse: InverseHessian | None = None
     source: Source | None = None
     guess: Callable[[X, Xi, PyTree], Y] | None = None
+    blocks: Callable[[Xi, PyTree], Any] | None = None  # all outcomes where they are too many to stack
 
 
 UNSAID: Any = ...
@@ -78,31 +79,27 @@ class Problem:
         \min_x E_{\xi, \eta|\xi} f(x, y^*(x; \xi), \eta, \xi), \quad
         y^*(x; \xi) = \arg\min_y E_{\eta|\xi} g(x, y, \eta, \xi)
 
-    ``x``, ``y``, ``xi`` and ``eta`` are arbitrary pytrees. ``f`` and ``g`` see samples, never
-    data; ``data`` enters through the samplers only, as leaves of the compiled program's
-    arguments: close over no array of size in any of the functions.
+    ``x``, ``y``, ``xi`` and ``eta`` are arbitrary pytrees. ``f`` and ``g`` see samples, never data; ``data`` enters
+    through the samplers only, as leaves of the compiled program's arguments: close over no array of size anywhere.
 
     Args:
         f: upper loss ``f(x, y, eta, xi) -> scalar``.
         g: lower loss ``g(x, y, eta, xi) -> scalar``, ``mu_g``-strongly convex in ``y``.
         sample_context: ``(key, data) -> xi``, a draw of P_xi.
-        sample_conditional: ``(key, xi, data) -> eta``, a draw of P_{eta|xi}. ``eta`` may be a
-            pair (train, test) of which ``g`` reads one and ``f`` the other.
+        sample_conditional: ``(key, xi, data) -> eta``, of P_{eta|xi}; e.g. a pair (train, test), one for g, one for f.
         init_y: ``(x, xi) -> y``, the follower's starting point y_1^0.
         data: any pytree of arrays.
         constraint: the set that y is chosen from: `box`, `simplex`, `ball`, `affine`, `polyhedron` or a `product`.
         mu_g: strong convexity of ``g`` in ``y`` (Assumption 1 (ii)), if known.
         L_g1: a bound of the *per-sample* Hessians of ``g`` in ``y`` (Assumption 1 (iii)), if known.
-        lower: the lower solver that suits this problem; estimators use it when given none.
-        inverse: likewise the inverse-Hessian estimate.
+        lower, inverse: lower solver and inverse-Hessian estimate that suit it; estimators use them when given none.
         n_contexts: number of contexts where they are finitely many and equally likely.
         context_at: ``(i, data) -> xi``, context number i of these.
-        support: ``(xi, data) -> (etas, weights)``, all outcomes of a context, stacked, and their
-            probabilities, where P_{eta|xi} is a stored finite set (padding has weight 0). It makes
-            `respond` exact and allows ``saa(n="all")`` and ``antithetic_mlmc(exact_top=True)``.
+        support: ``(xi, data) -> (etas, weights)``, all outcomes of a context, stacked, and their probabilities (padding
+            has 0), where they are finitely many: for an exact `respond`, ``saa("all")`` and ``exact_top=True``.
         source: where `minimize` reads contexts from that are not in memory; see `from_clients`.
-        guess: ``(x, xi, data) -> y``, where `saa` and `antithetic_mlmc` start their solves instead
-            of ``init_y``; it changes their cost, not their mean. `warm_started` learns one.
+        guess: ``(x, xi, data) -> y``, where `saa` and `antithetic_mlmc` start their solves instead of ``init_y``; it
+            changes their cost, not their mean. `warm_started` learns one.
     """
 
     f: Loss = static()
@@ -164,6 +161,7 @@ class Problem:
     inverse = property(lambda self: self.hints.inverse)
     source = property(lambda self: self.hints.source)
     guess = property(lambda self: self.hints.guess)
+    blocks = property(lambda self: self.hints.blocks)
 
     def context(self, key: Key) -> Xi:
         """xi ~ P_xi."""
@@ -212,7 +210,8 @@ class Problem:
             return None if function is None else lambda *args: function(*args[:-1], args[-1][0])
 
         readers = ("sample_context", "sample_conditional", "context_at", "support", "guess")
-        return self.replace(data=(self.data, extra), **{name: own(getattr(self, name)) for name in readers})
+        parts = {name: own(getattr(self, name)) for name in readers}
+        return self.replace(data=(self.data, extra), hints=self.hints._replace(blocks=own(self.blocks)), **parts)
 
     def averaged(self, n: int) -> Problem:
         """The same problem whose ``eta`` is a stack of n draws and whose losses are means over it."""
@@ -226,7 +225,8 @@ class Problem:
         def sample_conditional(key: Key, xi: Xi, data: PyTree) -> Eta:
             return dataclasses.replace(self, data=data).conditionals(key, xi, n)
 
-        return self.replace(f=mean(self.f), g=mean(self.g), sample_conditional=sample_conditional, support=None)
+        others = {"sample_conditional": sample_conditional, "support": None, "hints": self.hints._replace(blocks=None)}
+        return self.replace(f=mean(self.f), g=mean(self.g), **others)
 
     def weighted(self) -> Problem:
         """The same problem whose ``eta`` is a pair (stack, weights) and whose losses are weighted sums over it."""

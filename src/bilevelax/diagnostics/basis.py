@@ -27,7 +27,7 @@ from bilevelax.diagnostics.reference import all_outcomes
 from bilevelax.estimators.saa import saa
 from bilevelax.exact.respond import respond
 from bilevelax.problems.bases import LEAST_EIGENVALUE, Basis
-from bilevelax.problems.joint import is_joint, some_rows
+from bilevelax.problems.joint import in_memory, is_joint, some_rows
 from bilevelax.problems.reduced import Reduction, answers, reduced
 
 HELD_OUT = 0.25  # of the rows
@@ -55,6 +55,8 @@ def basis_rows(problem: Problem, x: X, key: Key, tol: float, scale: float) -> li
         rows.append(_gap_row("basis: g against exact responses", to_exact(problem, x, key), tol))
     if features.basis.twice is None:
         return rows
+    if is_joint(inner) and problem.blocks is not None:  # on disk: both are compared on the sample in memory
+        problem = reduced(in_memory(inner), features.basis)
     try:
         if is_joint(inner):
             richer = with_twice(problem, x, key)

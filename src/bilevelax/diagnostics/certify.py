@@ -151,7 +151,7 @@ def certifier(
     """`certify` for many looks."""
 
     def look(problem: Problem, x: X, key: Key) -> Certificate:
-        given, stored = estimator is not None, problem.support is not None
+        given, stored = estimator is not None, (problem.support or problem.blocks) is not None
         made = rows_of(n, estimator or unbiased(problem), given, stored, problem.n_contexts)
         rows, tails = gradients(problem, x, key, made, given)
         if constraint is not None:

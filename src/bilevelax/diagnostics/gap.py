@@ -16,8 +16,7 @@ from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
 from bilevelax.diagnostics.bias import Bias
 from bilevelax.diagnostics.solved import solved
 from bilevelax.exact.newton import UNSOLVED
-from bilevelax.problems.bases import coordinates
-from bilevelax.problems.joint import Rows
+from bilevelax.problems.on_disk import Rows, matrix
 from bilevelax.problems.stored import Stored
 
 NORMAL = 1.96  # of a 95 % interval
@@ -62,7 +61,7 @@ def neighbours_answers(pairs: Problem, x: X, fitted: np.ndarray, judged: np.ndar
 
     No basis restricts them. They are those of k = sqrt(n) neighbours, far away in many coordinates.
     """
-    Z = np.asarray(jax.vmap(coordinates)(pairs.data.contexts), np.float64)
+    Z = matrix(pairs.data.contexts)
     Z = Z / np.where(Z.std(axis=0) > 0, Z.std(axis=0), 1.0)
     k = max(2, round(len(fitted) ** 0.5))
     near = fitted[scipy.spatial.cKDTree(Z[fitted]).query(Z[judged], k)[1]]

@@ -13,6 +13,7 @@ from bilevelax.core.estimate import Cost, Estimate, Estimator, first_of_split, s
 from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
 from bilevelax.diagnostics.host import flat_rows
 from bilevelax.diagnostics.solved import FIRST_HALF, SECOND_HALF, WHOLE, solved
+from bilevelax.estimators.saa import saa
 from bilevelax.exact.linear import default_tol
 from bilevelax.exact.sample_average import Average, Response, of_stack_in_blocks, respond_on, tight_linear, tight_solver
 
@@ -68,6 +69,8 @@ def all_outcomes() -> Estimator:
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
         xi = problem.context(random.split(key)[0])
+        if problem.blocks is not None:
+            return saa("all").estimate(key, problem, x, ())[0]
         etas, weights = problem.outcomes(xi)
         response, _ = exact_response(problem, x, xi, problem.start(x, xi), etas, weights)
         return Estimate(response.grad, response.cost + Cost(xi=1, eta=len(weights)), response.watched())

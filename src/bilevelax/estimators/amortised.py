@@ -25,6 +25,9 @@ SCALED_ON = 256  # contexts that the networks' inputs are scaled on
 ONE_HOT = 4096  # numbered contexts without coordinates, at most
 
 
+Place = Callable[[Callable[[Key, Problem], Pair], Key, Problem], Pair]
+
+
 class Fitted(NamedTuple):
     """A network's parameters and its optimizer's state."""
 
@@ -46,7 +49,7 @@ class Amortised(NamedTuple):
 
     m: int
     answer: Callable[[Problem, X, AmortisedState, Xi], Y]  # of the follower's network, in a context
-    placed: Callable[[Callable[[PyTree], PyTree]], Estimator]  # the same with each step's draws laid over devices
+    placed: Callable[[Place], Estimator]  # the same with each step's draws made by many devices
 
 
 def amortised(
@@ -58,7 +61,7 @@ def amortised(
     warm_up: int = 200,
     width: int = 64,
     seed: int = 0,
-    place: Callable[[PyTree], PyTree] | None = None,
+    place: Place | None = None,
 ) -> Estimator:
     r"""FuncID: functional implicit differentiation (Petrulionyte, Mairal and Arbel 2024), warm across outer steps.
 
@@ -80,8 +83,14 @@ def amortised(
         warm_up: steps at the first x, before the first estimate.
         width: of the default networks.
         seed: of their first weights and of the warm-up.
-        place: how the keys of a step's pairs are laid over devices; ``minimize(mesh=...)`` gives it.
+        place: ``(draw, keys, problem) -> pairs``, how devices draw a step's pairs; ``minimize(mesh=...)`` gives it.
     """
+    for name, given in (("network", network), ("adjoint_network", adjoint_network)):
+        if given is not None and not callable(given):
+            raise ValueError(
+                f"`{name}` of amortised must be an equinox module, coordinates of a context -> answer. Got a "
+                f"{type(given).__name__}; a problem is given to minimize, beside this estimator."
+            )
     for name, value, least in (("m", m, 1), ("steps", steps, 0), ("warm_up", warm_up, 0), ("width", width, 1)):
         require_integer(name, "amortised", value, least)
     require_positive("rate", "amortised", rate)
@@ -102,7 +111,7 @@ class Networks:
     warm_up: int
     width: int
     seed: int
-    place: Callable[[PyTree], PyTree] | None
+    place: Place | None
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -115,8 +124,11 @@ class Networks:
         keys = random.split(random.key(self.seed))
         mlp = lambda key: eqx.nn.MLP(d, d_y, self.width, 2, jnp.tanh, dtype=y.dtype, key=key)
         given = (self.network, self.adjoint_network)
-        parts = [eqx.partition(one or mlp(key), eqx.is_inexact_array) for one, key in zip(given, keys, strict=True)]
-        return parts[0], parts[1]
+        made = [mlp(key) if one is None else one for one, key in zip(given, keys, strict=True)]
+        for network in made:
+            require_answer_of(network, jax.ShapeDtypeStruct((d,), y.dtype), d_y)
+        answer, adjoint = (eqx.partition(network, eqx.is_inexact_array) for network in made)
+        return answer, adjoint
 
     def init(self, problem: Problem, x: X) -> AmortisedState:
         require_unconstrained("amortised", problem)
@@ -130,9 +142,10 @@ class Networks:
         return self.learn(random.key(self.seed), problem, x, fresh, self.warm_up)
 
     def draw(self, key: Key, problem: Problem) -> Pair:
-        """The pairs of a step, laid over devices where there are many."""
+        """The pairs of a step; where there are many devices, each draws its own."""
+        draw = lambda keys, problem: jax.vmap(lambda key: draw_pair(key, problem))(keys)
         keys = random.split(key, self.m)
-        return jax.vmap(lambda key: draw_pair(key, problem))(self.place(keys) if self.place else keys)
+        return self.place(draw, keys, problem) if self.place else draw(keys, problem)
 
     def model(self, problem: Problem, x: X, state: AmortisedState) -> Model:
         return Model(problem, state.centre, state.scale, *(static for _, static in self.parts(problem, x)))
@@ -215,6 +228,16 @@ def _stepped(optimizer: optax.GradientTransformation, fitted: Fitted, slope: PyT
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies by Python floats of its own
         updates, state = optimizer.update(slope, fitted.optimizer, fitted.weights)
         return Fitted(optax.apply_updates(fitted.weights, updates), state)
+
+
+def require_answer_of(network: Any, z: jax.ShapeDtypeStruct, d_y: int) -> None:
+    """As many numbers as the follower's answer has."""
+    found = jax.eval_shape(network, z)
+    if getattr(found, "shape", None) != (d_y,):
+        raise ValueError(
+            f"A network of amortised must map the {z.size} coordinates of a context to the {d_y} numbers of an answer, "
+            f"shape ({d_y},). Got {getattr(found, 'shape', type(found).__name__)}."
+        )
 
 
 def _shapes(problem: Problem, x: X) -> tuple[Xi, Any]:

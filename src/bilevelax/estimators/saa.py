@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 from jax import random
 
 from bilevelax.base.errors import require_choice, require_integer
@@ -12,7 +11,7 @@ from bilevelax.core.estimate import Cost, Estimate, Estimator, first_of_split, s
 from bilevelax.core.problem import Key, Problem, X, Xi
 from bilevelax.exact.draws import Range, average_of, with_replacement
 from bilevelax.exact.linear import LinearSolver
-from bilevelax.exact.sample_average import Average, Solver, newton_solver, of_stack, respond_from_start
+from bilevelax.exact.sample_average import Average, Solver, few_passes, newton_solver, of_all, respond_from_start
 
 F_SAMPLES = ("same", "fresh")
 
@@ -20,9 +19,8 @@ F_SAMPLES = ("same", "fresh")
 def sample_average(key: Key, problem: Problem, x: X, xi: Xi, n: Any, f_samples: str) -> tuple[Average, Cost]:
     """The problem on n samples of a context (or all of its outcomes), and what drawing them costs."""
     if n == "all":
-        etas, weights = problem.outcomes(xi)
-        size = jnp.sum(weights > 0, dtype=jnp.int32)
-        return of_stack(problem, x, xi, etas, weights, size), Cost(xi=1, eta=size)
+        average = of_all(problem, x, xi)
+        return average, Cost(xi=1, eta=average.size)
     key_g, key_f = random.split(key)
     average = average_of(with_replacement(key_g, problem, xi), problem, x, xi, Range(0, n, n), n)
     if f_samples == "same":
@@ -48,7 +46,7 @@ def saa(
 
     Args:
         n: samples of each context; ``"all"`` takes every outcome of a problem with ``support``,
-            and the only randomness left is the context.
+            or of rows on disk block by block, and the only randomness left is the context.
         solver: of the lower level; by default `newton_solver()`, damped Newton with CG.
         linear_solver: of the adjoint system, on the same mean Hessian; by default direct for d_y
             up to 16, else CG to a relative error of 7e-5 in single and 4e-10 in double precision.
@@ -61,13 +59,14 @@ def saa(
     if not isinstance(n, str):
         require_integer("n", "saa", n, 1)
     require_choice("f_samples", "saa", f_samples, F_SAMPLES)
-    solver = solver or newton_solver()
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:
         key_xi, key_y = random.split(key)
         xi = problem.context(key_xi)
         average, drawn = sample_average(key_y, problem, x, xi, n, f_samples)
-        response = respond_from_start(average, problem, x, xi, solver, linear_solver)
+        usual = few_passes() if n == "all" and problem.blocks is not None else (newton_solver(), None)
+        solvers = solver or usual[0], linear_solver or usual[1]
+        response = respond_from_start(average, problem, x, xi, *solvers)
         aux = {**response.watched(), "newton_steps": response.solution.iterations}
         return Estimate(response.grad, drawn + response.cost, aux, visit(xi, response.solution.y))
 

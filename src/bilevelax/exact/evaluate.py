@@ -16,7 +16,7 @@ from bilevelax.base.errors import require_integer, require_key, require_share
 from bilevelax.core.problem import Key, Problem, X, Xi, Y
 from bilevelax.exact.draws import halves, samples_of
 from bilevelax.exact.respond import answered, require_answer
-from bilevelax.exact.sample_average import ROWS_A_BLOCK, of_stack_in_blocks, tight_solver
+from bilevelax.exact.sample_average import ROWS_A_BLOCK, of_all, of_stack_in_blocks, tight_solver
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 EVALUATED_AT_ONCE = 32  # contexts solved at once
@@ -50,7 +50,7 @@ def plan_of(problem: Problem, n: int | None) -> Plan:
     M = problem.n_contexts
     if M is None or problem.source is not None:
         return Plan(n or CONTEXTS)
-    if problem.support is not None and (n or STORED) >= M:
+    if (problem.support or problem.blocks) is not None and (n or STORED) >= M:
         return Plan(M, 1, exact=True)
     if n is None and M <= FEW_CONTEXTS:
         n = M * max(2, -(-CONTEXTS // M))
@@ -79,6 +79,10 @@ def cost_of(key_y: Key, key_f: Key, problem: Problem, x: X, xi: Xi, samples: int
 
     An answer on n samples costs :math:`F + c/n + O(1/n^2)`, on n/2 of them :math:`F + 2c/n + ...`.
     """
+    if problem.blocks is not None:
+        average = of_all(problem, x, xi)
+        y, found = answered(key_y, problem, x, xi, samples)
+        return Cost(*(average.f(y),) * 2, *(found,) * 2)
     etas, weights = samples_of(key_y, problem, xi, samples)
     stored, start = problem.support is not None, problem.start(x, xi)
     parts = weights[None] if stored or samples < 2 else jnp.stack([weights, *halves(samples)])

@@ -175,10 +175,10 @@ def direct() -> LinearSolver:
     return LinearSolver(prepare, solve, lambda size: Inverse)
 
 
-def direct_or_cg(steps: int = 100, tol: float | None = None) -> LinearSolver:
-    """`direct` for d_y up to 16, `cg` above."""
+def direct_or_cg(steps: int = 100, tol: float | None = None, dense: int = DENSE) -> LinearSolver:
+    """`direct` for d_y up to 16, or up to ``dense``, `cg` above."""
     few, many = direct(), cg(steps, tol)
-    by_size = lambda size: few if size <= DENSE else many
+    by_size = lambda size: few if size <= dense else many
     return LinearSolver(
         lambda product, r: by_size(tree.size(r)).prepare(product, r),
         lambda memory, product, r: by_size(tree.size(r)).solve(memory, product, r),

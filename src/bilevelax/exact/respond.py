@@ -12,7 +12,7 @@ from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_integer, require_key
 from bilevelax.core.problem import Key, Problem, X, Xi, Y
 from bilevelax.exact.draws import samples_of
-from bilevelax.exact.sample_average import of_stack_in_blocks, tight_solver
+from bilevelax.exact.sample_average import few_passes, of_all, of_stack_in_blocks, tight_solver, tightest
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 
@@ -20,8 +20,11 @@ from bilevelax.problems.validate import as_arrays, check_shapes
 def answered(key: Key, problem: Problem, x: X, xi: Xi, n: int) -> tuple[Y, jax.Array]:
     """(answer, solved?)."""
     start = problem.start(x, xi)
-    average = of_stack_in_blocks(problem, x, xi, *samples_of(key, problem, xi, n))
-    solution = tight_solver(start)(average, start)
+    if problem.blocks is not None:
+        solution = few_passes(tightest(start))[0](of_all(problem, x, xi), start)
+    else:
+        average = of_stack_in_blocks(problem, x, xi, *samples_of(key, problem, xi, n))
+        solution = tight_solver(start)(average, start)
     return solution.y, jnp.asarray(solution.solved)
 
 

@@ -16,7 +16,7 @@ from bilevelax.core.estimate import Cost, Count
 from bilevelax.core.problem import Eta, Problem, PyTree, X, Xi, Y
 from bilevelax.exact.constraints.semismooth import Inside, Where, inside_of
 from bilevelax.exact.constraints.solve import adjoint_on_rows, solve_inside
-from bilevelax.exact.linear import LinearSolver, Product, cg, direct_or_cg, refined
+from bilevelax.exact.linear import FEW_ENTRIES, LinearSolver, Product, cg, direct_or_cg, refined
 from bilevelax.exact.newton import Solution, newton
 
 ROWS_A_BLOCK = 1024  # rows that a reference adds up at once
@@ -72,6 +72,14 @@ def of_blocks(
     )
 
 
+def of_all(problem: Problem, x: X, xi: Xi) -> Average:
+    """The average over all outcomes of a context: over a stack in memory, or over its blocks on disk."""
+    if problem.blocks is not None:
+        return of_blocks(problem, x, xi, *problem.blocks(xi, problem.data))
+    etas, weights = problem.outcomes(xi)
+    return of_stack(problem, x, xi, etas, weights, jnp.sum(weights > 0, dtype=jnp.int32))
+
+
 def of_stack_in_blocks(problem: Problem, x: X, xi: Xi, etas: Eta, weights: jax.Array) -> Average:
     """`of_stack` for references: `ROWS_A_BLOCK` rows at once, added up in a loop.
 
@@ -112,6 +120,12 @@ def newton_solver(iterations: int = 50, linear: LinearSolver | None = None, tol:
         return newton(average.value_g, average.hess_g, y, start, iterations=iterations, linear=linear, tol=tol)
 
     return solve
+
+
+def few_passes(tol: float | None = None) -> tuple[Solver, LinearSolver]:
+    """For averages over blocks on disk: a Hessian is formed in one pass, where CG takes one for each product."""
+    linear = direct_or_cg(dense=FEW_ENTRIES)
+    return newton_solver(linear=linear, tol=tol), linear
 
 
 class Response(NamedTuple):

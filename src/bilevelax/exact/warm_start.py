@@ -109,6 +109,7 @@ def _numbered(problem: Problem) -> Problem:
         context_at=numbered,
         sample_conditional=inner(problem.sample_conditional, 1),
         support=None if problem.support is None else inner(problem.support, 0),
+        hints=problem.hints._replace(blocks=None if problem.blocks is None else inner(problem.blocks, 0)),
         init_y=inner(problem.init_y, 1),
         constraint=problem.constraint and problem.constraint.seeing(xi=lambda xi: xi[1]),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -225,20 +225,34 @@ class Scaled(eqx.Module):
         return self.features(z) @ self.mixing
 
 
-def scaled(basis: Basis, Z: np.ndarray) -> tuple[Scaled, np.ndarray]:
-    """The functions, uncorrelated on contexts Z, and their values (n, N) there; refused where W is not determined."""
+def scaled(
+    basis: Basis, Z: np.ndarray, blocks: Callable[[], Iterable[np.ndarray]] | None = None
+) -> tuple[Scaled, np.ndarray | None]:
+    """The functions, uncorrelated on contexts Z, and their values (n, N) there; refused where W is not determined.
+
+    Where contexts are too many for memory, Z are some of them, the functions are uncorrelated on all ``blocks()``,
+    passed over once, and no values are kept.
+    """
     features = basis.fit(Z)
-    values = np.asarray(jax.vmap(features)(jnp.asarray(Z)), np.float64)
-    sizes = np.sqrt(np.mean(values**2, axis=0))
-    unit = values / np.where(sizes > 0, sizes, 1.0)
-    eigenvalues, directions = np.linalg.eigh(unit.T @ unit / len(Z))
+    at = jax.jit(jax.vmap(features))
+    many, gram, values = 0, np.zeros(()), None
+    for block in blocks() if blocks else [Z]:
+        values = np.asarray(at(jnp.asarray(block)), np.float64)
+        many, gram = many + len(values), gram + values.T @ values
+    sizes = np.sqrt(np.diagonal(gram) / many)
+    inverse = 1 / np.where(sizes > 0, sizes, 1.0)
+    finite = bool(np.isfinite(gram).all())
+    eigenvalues, directions = (
+        np.linalg.eigh(gram * np.outer(inverse, inverse) / many) if finite else (np.zeros(1), gram)
+    )
     usable = eigenvalues >= LEAST_EIGENVALUE
-    if not np.isfinite(values).all() or not (basis.redundant or usable.all()):
+    if not finite or not (basis.redundant or usable.all()):
         raise ValueError(
             "`basis` of reduced must determine W: the smallest eigenvalue of E Phi Phi^T must be at least "
             f"{LEAST_EIGENVALUE:g} for functions of unit mean square. Got {max(eigenvalues[0], 0):.1e} for "
-            f"{values.shape[1]} functions of {basis.name} on {len(Z)} contexts; take fewer functions, or orthogonal "
+            f"{len(gram)} functions of {basis.name} on {many} contexts; take fewer functions, or orthogonal "
             "ones such as chebyshev."
         )
-    mixing = directions[:, usable] / np.sqrt(eigenvalues[usable]) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    return Scaled(features, jnp.asarray(mixing), basis, jnp.asarray(eigenvalues[usable][0])), values @ mixing
+    mixing = directions[:, usable] / np.sqrt(eigenvalues[usable]) * inverse[:, None]
+    found = Scaled(features, jnp.asarray(mixing), basis, jnp.asarray(eigenvalues[usable][0]))
+    return found, None if blocks or values is None else values @ mixing

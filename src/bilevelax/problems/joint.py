@@ -11,16 +11,10 @@ import numpy as np
 from jax import random
 
 from bilevelax.core.problem import Eta, Key, Loss, Problem, PyTree, X, Xi, Y
+from bilevelax.problems.on_disk import Column, OnDisk, Rows, numbers, on_disk, require_finite
 from bilevelax.problems.stored import Stored
 
-MOST_BYTES = 2**32  # of the columns of a store, which are read into memory
-
-
-class Rows(NamedTuple):
-    """The data leaves of a problem of pairs: row i is one draw of (xi, eta)."""
-
-    contexts: PyTree
-    outcomes: PyTree
+MOST_BYTES = 2**32  # of the columns of a store that are read into memory
 
 
 class OnlyPairs:
@@ -32,9 +26,9 @@ class OnlyPairs:
             "basis), the estimator amortised(), or sklearn.with_conditional(problem, 'forest')."
         )
 
-    def of_row(self, key: Key, xi: Stored, data: Rows) -> Eta:
+    def of_row(self, key: Key, xi: Stored, data: Rows | OnDisk) -> Eta:
         """The outcome that this row came with."""
-        return jax.tree.map(lambda a: a[xi.row], data.outcomes)
+        return data.at(xi.row).outcomes
 
 
 ONLY_PAIRS = OnlyPairs()
@@ -48,6 +42,7 @@ def from_joint(
     init_y: Callable[[X, Xi], Y],
     context: str | Sequence[str] | None = None,
     outcome: str | Sequence[str] | None = None,
+    stream: bool | None = None,
     mu_g: float | None = None,
     L_g1: float | None = None,
 ) -> Problem:
@@ -59,17 +54,20 @@ def from_joint(
     Args:
         f, g: losses as in `Problem`; xi and eta are the two parts of a row.
         rows: a pair (contexts, outcomes) of pytrees of arrays with one entry a row; or a table with columns, such as
-            one of pandas or a `datasets.ClientStore` (all rows of all clients), with ``context`` and ``outcome``. The
-            named columns of a store are read into memory, at most 4.3 GB.
+            one of pandas or a `datasets.ClientStore` (all rows of all clients), with ``context`` and ``outcome``.
         init_y: as in `Problem`; `reduced` adds its functions to it.
         context, outcome: names of a table's columns. One name gives a number a row, several a vector.
+        stream: leave rows where they are, e.g. on disk, and read each when it is drawn: the same draws in bounded
+            memory. By default only what would take more than 4.3 GB of a store or of memory-mapped arrays.
         mu_g, L_g1: as in `Problem`.
     """
-    contexts, outcomes = _parts(rows, context, outcome)
-    n = _count(contexts, outcomes)
+    columns = _columns_of(rows, context, outcome)
+    n = _count(columns)
+    stays = _stays_on_disk(rows, columns, n) if stream is None else stream
+    data = on_disk(columns, n) if stays else _in_memory(columns)
 
-    def context_at(i: Any, data: Rows) -> Stored:
-        return Stored(jnp.asarray(i, jnp.int32), jax.tree.map(lambda a: a[i], data.contexts))
+    def context_at(i: Any, data: Rows | OnDisk) -> Stored:
+        return Stored(jnp.asarray(i, jnp.int32), data.at(i).contexts)
 
     def of_value(loss: Loss) -> Loss:
         return lambda x, y, eta, xi: loss(x, y, eta, xi.value)
@@ -77,10 +75,10 @@ def from_joint(
     return Problem(
         f=of_value(f),
         g=of_value(g),
-        sample_context=lambda key, data: context_at(random.randint(key, (), 0, len(_leaf(data))), data),
+        sample_context=lambda key, data: context_at(_row(key, data), data),
         sample_conditional=ONLY_PAIRS,
         init_y=lambda x, xi: init_y(x, xi.value),
-        data=Rows(contexts, outcomes),
+        data=data,
         mu_g=mu_g,
         L_g1=L_g1,
         n_contexts=n,
@@ -88,14 +86,19 @@ def from_joint(
     )
 
 
-def _leaf(data: Rows) -> Any:
-    return jax.tree.leaves(data.contexts)[0]
+def _row(key: Key, data: Rows | OnDisk) -> jax.Array:
+    return random.randint(key, (), 0, data.many)
+
+
+def in_memory(problem: Problem) -> Problem:
+    """The same problem of pairs, or one on a sample of its rows where they are on disk."""
+    rows = problem.data
+    return problem if isinstance(rows, Rows) else problem.replace(data=rows.sample, n_contexts=rows.sample.many)
 
 
 def some_rows(problem: Problem, rows: np.ndarray) -> Problem:
     """The same problem of pairs on some of its rows."""
-    kept = jax.tree.map(lambda a: a[rows], problem.data)
-    return problem.replace(data=kept, n_contexts=len(rows))
+    return problem.replace(data=problem.data.at(rows), n_contexts=len(rows))
 
 
 def is_joint(problem: Problem) -> bool:
@@ -114,10 +117,16 @@ class Pair(NamedTuple):
 def draw_pair(key: Key, problem: Problem) -> Pair:
     """(xi, eta) from their joint distribution: a row of a problem of pairs, else a context and one draw given it."""
     key_xi, key_eta = random.split(key)
-    xi = problem.context(key_xi)
-    return Pair(
-        xi, ONLY_PAIRS.of_row(key_eta, xi, problem.data) if is_joint(problem) else problem.conditional(key_eta, xi)
-    )
+    if not is_joint(problem):
+        xi = problem.context(key_xi)
+        return Pair(xi, problem.conditional(key_eta, xi))
+    return pair_at(_row(key_xi, problem.data), problem.data)
+
+
+def pair_at(row: jax.Array, data: Rows | OnDisk) -> Pair:
+    """Row number ``row``, or the rows of these numbers: read once."""
+    found = data.at(row)
+    return Pair(Stored(jnp.asarray(row, jnp.int32), found.contexts), found.outcomes)
 
 
 def at_answer(loss: Loss, answer: Callable[[X, PyTree, Pair], Y]) -> Loss:
@@ -125,12 +134,9 @@ def at_answer(loss: Loss, answer: Callable[[X, PyTree, Pair], Y]) -> Loss:
     return lambda x, w, pair, xi: loss(x, answer(x, w, pair), pair.eta, pair.xi)
 
 
-def _parts(rows: Any, context: Any, outcome: Any) -> tuple[PyTree, PyTree]:
-    """Contexts and outcomes as arrays."""
-    named = context is not None and outcome is not None
+def _columns_of(rows: Any, context: Any, outcome: Any) -> Rows:
+    """Contexts and outcomes as columns, of which nothing is read yet."""
     if hasattr(rows, "get") and hasattr(rows, "draw"):  # a store of clients
-        if named:
-            _require_room(rows.rows, [*_listed(context), *_listed(outcome)])
         rows = rows.values  # columns on disk, of which only those that are named will be read
     elif not hasattr(rows, "columns"):
         if context is not None or outcome is not None or not isinstance(rows, tuple) or len(rows) != 2:
@@ -138,63 +144,56 @@ def _parts(rows: Any, context: Any, outcome: Any) -> tuple[PyTree, PyTree]:
                 "`rows` of from_joint must be a pair (contexts, outcomes), or a table with columns together with "
                 f"`context` and `outcome`, their names. Got {type(rows).__name__}."
             )
-        contexts, outcomes = (jax.tree.map(_floats, part) for part in rows)
-        return contexts, outcomes
-    if not named:
+        return Rows(*(jax.tree.map(lambda a: _column([a]), part) for part in rows))
+    if context is None or outcome is None:
         raise ValueError("`context` and `outcome` of from_joint must name columns of the table. Got none.")
-    contexts = _columns(rows, context, "context").astype(float)  # a basis sees sizes, and no whole numbers
-    return contexts, _columns(rows, outcome, "outcome")
+    # a basis sees sizes of contexts, and no whole numbers
+    return Rows(_named(rows, context, "context", floating=True), _named(rows, outcome, "outcome"))
 
 
-def _listed(names: str | Sequence[str]) -> Sequence[str]:
-    return [names] if isinstance(names, str) else names
-
-
-def _columns(table: Any, names: str | Sequence[str], role: str) -> jax.Array:
-    there = list(getattr(table, "columns", table))
-    for name in _listed(names):
+def _named(table: Any, names: str | Sequence[str], role: str, floating: bool = False) -> Column:
+    there, listed = list(getattr(table, "columns", table)), [names] if isinstance(names, str) else list(names)
+    for name in listed:
         if name not in there:
             raise ValueError(f"`{role}` of from_joint must name columns of the table, {there}. Got {name!r}.")
-    if isinstance(names, str):
-        return _floats(np.asarray(table[names]))
-    return _floats(np.stack([np.asarray(table[name]) for name in names], axis=1))
+    return _column([table[name] for name in listed], not isinstance(names, str), floating)
 
 
-def _require_room(rows: int, names: Sequence[str]) -> None:
-    """Rows are kept in memory: as many bytes as these columns will take must be allowed."""
-    taken = rows * len(names) * jnp.zeros((), float).dtype.itemsize
-    if taken > MOST_BYTES:
-        every = -(-taken // MOST_BYTES)
-        raise ValueError(
-            f"`rows` of from_joint are kept in memory, at most {MOST_BYTES / 1e9:.1f} GB. Got a store whose {rows} "
-            f"rows of {len(names)} columns take {taken / 1e9:.1f} GB: give every {every}th row as arrays, "
-            f"(store.values[...][::{every}], ...), or fewer columns."
-        )
-
-
-def _floats(value: Any) -> jax.Array:
+def _column(arrays: Sequence[Any], stacked: bool = False, floating: bool = False) -> Column:
+    """Arrays of numbers; what lies on disk stays there."""
+    plain = tuple(map(np.asanyarray, arrays))
     try:
-        array = np.asarray(value)
-        return jnp.asarray(array if np.issubdtype(array.dtype, np.integer) else array.astype(float))
+        for each in plain:
+            numbers(each[:1] if each.ndim and each.dtype != object else each)
     except (TypeError, ValueError):
         raise ValueError(
-            f"`rows` of from_joint must hold numbers. Got a column of {np.asarray(value).dtype}; encode it first, "
-            "e.g. with pandas.get_dummies."
+            f"`rows` of from_joint must hold numbers. Got a column of {each.dtype}; encode it first, e.g. with "
+            "pandas.get_dummies."
         ) from None
+    return Column(plain, stacked, floating)
 
 
-def _count(contexts: PyTree, outcomes: PyTree) -> int:
-    """The number of rows, if every array has as many and all are finite."""
-    shapes = [a.shape for a in jax.tree.leaves((contexts, outcomes))]
+def _stays_on_disk(rows: Any, columns: Rows, n: int) -> bool:
+    """Whether they come from a disk and would take too much memory."""
+    from_disk = hasattr(rows, "draw") or all(isinstance(a, np.memmap) for a in _arrays(columns))
+    taken = n * sum(column.row_bytes for column in jax.tree.leaves(tuple(columns)))
+    return bool(from_disk and taken > MOST_BYTES)
+
+
+def _in_memory(columns: Rows) -> Rows:
+    rows = Rows(*jax.tree.map(lambda column: jnp.asarray(column[:]), tuple(columns)))
+    require_finite(rows)
+    return rows
+
+
+def _arrays(columns: Rows) -> list[Any]:
+    return [a for column in jax.tree.leaves(tuple(columns)) for a in column.arrays]
+
+
+def _count(columns: Rows) -> int:
+    """The number of rows, if every array has as many."""
+    shapes = [a.shape for a in _arrays(columns)]
     n = shapes[0][0] if shapes and shapes[0] else 0
     if n < 1 or any(not shape or shape[0] != n for shape in shapes):
         raise ValueError(f"`rows` of from_joint must be arrays with one entry for each row. Got shapes {shapes}.")
-    for name, part in (("contexts", contexts), ("outcomes", outcomes)):
-        for leaf in map(np.asarray, jax.tree.leaves(part)):
-            bad = ~np.isfinite(leaf.reshape(n, -1)).all(axis=1)
-            if bad.any():
-                raise ValueError(
-                    f"`rows` of from_joint must be finite. Got {leaf[np.argmax(bad)]} in the {name} of row "
-                    f"{np.argmax(bad)} ({bad.sum()} such rows); drop or fill them."
-                )
     return int(n)

@@ -11,6 +11,7 @@ from jax import random
 from bilevelax.core.double_loop import DoubleLoop
 from bilevelax.core.estimate import Estimator, innermost
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.problems.validate import outcome
 
 LITTLE = 1024  # numbers that a solve handles for a sample, below which compiling it takes longer than running it
 SAMPLES = 1024  # of a context, in that count
@@ -25,7 +26,7 @@ def handled(problem: Problem, x: X) -> float:
         key = random.key(0)
         xi = problem.context(key)
         stored = problem.support is not None
-        return problem.start(x, xi), problem.outcomes(xi)[0] if stored else problem.conditional(key, xi)
+        return problem.start(x, xi), problem.outcomes(xi)[0] if stored else outcome(key, xi, problem)
 
     count = lambda tree: sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
     y, eta = map(count, jax.eval_shape(sizes, x))

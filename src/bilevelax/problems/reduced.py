@@ -11,9 +11,10 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 
 from bilevelax.base.errors import require_unconstrained
-from bilevelax.core.problem import Key, Problem, PyTree, X, Xi, Y
+from bilevelax.core.problem import Hints, Key, Problem, PyTree, X, Xi, Y
 from bilevelax.problems.bases import Scaled, as_basis, coordinates, scaled
-from bilevelax.problems.joint import Pair, at_answer, draw_pair, is_joint
+from bilevelax.problems.joint import Pair, at_answer, draw_pair, in_memory, is_joint, pair_at
+from bilevelax.problems.on_disk import Blocks, OnDisk, Rows, matrix
 
 
 class Reduction(NamedTuple):
@@ -21,7 +22,7 @@ class Reduction(NamedTuple):
 
     inner: Problem  # with the rows or samplers that pairs come from
     features: Scaled
-    phi: Any  # the basis at every row, (n, N); None where pairs are drawn by samplers
+    phi: Any  # the basis at every row, (n, N); None where pairs are drawn by samplers or read from disk
 
 
 def reduced(problem: Problem, basis: Any, *, like: PyTree = None) -> Problem:
@@ -33,8 +34,8 @@ def reduced(problem: Problem, basis: Any, *, like: PyTree = None) -> Problem:
 
     There is one context and its outcomes are joint draws (xi, eta): no draw of eta given xi is needed. What is
     minimised, checked and certified is this reduced problem; its distance from the contextual one is that of y*
-    from the basis, which `check` tells. On a problem of `from_joint`, ``saa("all")`` is its exact gradient.
-    `answers` gives y(xi) for a W.
+    from the basis, which `check` tells. On a problem of `from_joint`, ``saa("all")`` is its exact gradient; of rows
+    on disk too, added up over blocks in a few passes. `answers` gives y(xi) for a W.
 
     The functions are made uncorrelated on the data, so that the lower level is as well conditioned as g.
 
@@ -45,24 +46,35 @@ def reduced(problem: Problem, basis: Any, *, like: PyTree = None) -> Problem:
         like: stacked contexts that the basis is scaled on; by default the rows of a problem of pairs.
     """
     require_unconstrained("reduced", problem, "saa or antithetic_mlmc on the problem itself")
-    stacked = _contexts(problem, like)
-    features, phi = scaled(as_basis(basis), np.asarray(jax.vmap(coordinates)(stacked), np.float64))
-    data = Reduction(problem, features, jnp.asarray(phi, float) if is_joint(problem) else None)
+    rows: Any = problem.data if is_joint(problem) else None
+    streamed, stored = isinstance(rows, OnDisk), isinstance(rows, Rows)
+    blocks = rows.context_blocks if streamed and like is None else None
+    features, phi = scaled(as_basis(basis), matrix(_contexts(problem, like)), blocks)
+    if like is not None:
+        phi = np.asarray(jax.vmap(features)(jnp.asarray(matrix(rows.contexts)))) if stored else None
+    data, many = Reduction(problem, features, jnp.asarray(phi, float) if stored else None), features.mixing.shape[1]
     answer = lambda x, W, pair: _answer(problem, x, W, pair.xi, pair.phi)
-    largest = float(np.max(np.sum(phi**2, axis=1)))
     return Problem(
         f=at_answer(problem.f, answer),
         g=at_answer(problem.g, answer),
         sample_context=lambda key, data: jnp.zeros((), jnp.int32),
         sample_conditional=lambda key, xi, data: _draw(key, data),
-        init_y=lambda x, xi: _zeros(problem, x, phi.shape[1]),
+        init_y=lambda x, xi: _zeros(problem, x, many),
         data=data,
         mu_g=problem.mu_g,  # E Phi Phi^T = I
-        L_g1=None if problem.L_g1 is None or not is_joint(problem) else largest * problem.L_g1,
+        L_g1=None if problem.L_g1 is None or rows is None else _largest(features, phi, rows) * problem.L_g1,
         n_contexts=1,
         context_at=lambda i, data: jnp.asarray(i, jnp.int32),
-        support=_all_rows if is_joint(problem) else None,
+        support=_all_rows if stored else None,
+        hints=Hints(blocks=_in_blocks) if streamed else None,
     )
+
+
+def _largest(features: Scaled, phi: np.ndarray | None, rows: Any) -> float:
+    """max |Phi|^2 over all rows."""
+    at = jax.jit(jax.vmap(features))
+    values = [phi] if phi is not None else (np.asarray(at(jnp.asarray(Z))) for Z in rows.context_blocks())
+    return max(float(np.max(np.sum(each**2, axis=1))) for each in values)
 
 
 def reduced_to(problem: Problem) -> str:
@@ -96,7 +108,7 @@ def _contexts(problem: Problem, like: PyTree) -> Xi:
             "`like` of reduced must be contexts to scale the basis on, since this problem has samplers and no rows: "
             "jax.vmap(problem.context)(jax.random.split(key, 1000))."
         )
-    return problem.data.contexts
+    return in_memory(problem).data.contexts
 
 
 def _answer(inner: Problem, x: X, W: jax.Array, xi: Xi, phi: jax.Array) -> Y:
@@ -119,3 +131,17 @@ def _all_rows(xi: Xi, data: Reduction) -> tuple[Pair, jax.Array]:
     n = data.inner.n_contexts
     rows = jax.vmap(data.inner.nth_context)(jnp.arange(n, dtype=jnp.int32))
     return Pair(rows, data.inner.data.outcomes, data.phi), jnp.full(n, 1 / n)
+
+
+def _in_blocks(xi: Xi, data: Reduction) -> Blocks:
+    """All rows of a table on disk, read block by block."""
+    rows: OnDisk = data.inner.data
+    size = rows.reader.block
+
+    def block(b: Any) -> tuple[Pair, jax.Array]:
+        j = b * size + jnp.arange(size, dtype=jnp.int32)
+        pairs = pair_at(jnp.minimum(j, rows.many - 1), rows)  # the last block repeats the last row, with weight zero
+        phi = jax.vmap(lambda xi: data.features(coordinates(xi)))(pairs.xi)
+        return pairs._replace(phi=phi), jnp.where(j < rows.many, 1 / rows.many, 0.0)
+
+    return Blocks(block, -(-rows.many // size), rows.many)

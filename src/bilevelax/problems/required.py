@@ -47,7 +47,7 @@ def short(problem: Problem) -> str:
         "f": _name(problem.f),
         "g": _name(problem.g),
         "contexts": "drawn" if problem.n_contexts is None else problem.n_contexts,
-        "outcomes": "drawn" if problem.support is None else "stored",
+        "outcomes": "stored" if problem.support else "on disk" if problem.blocks else "drawn",
         "data": _size(problem.data),
         "constraint": problem.constraint and type(problem.constraint).__name__.lower(),
         "mu_g": problem.mu_g,

@@ -85,7 +85,10 @@ def over_devices(estimator: Estimator, mesh: Mesh) -> Estimator:
         raise ValueError(f"`m` of {owner} must be a multiple of the {mesh.size} devices of the mesh. Got {batch.m}.")
     split = PartitionSpec(axis)
     if placed is not None:  # it draws for itself, and what it computes follows its draws
-        return placed(lambda keys: lax.with_sharding_constraint(keys, NamedSharding(mesh, split)))
+        each = functools.partial(
+            jax.shard_map, mesh=mesh, in_specs=(split, REPLICATED), out_specs=split, check_vma=False
+        )
+        return placed(lambda draw, keys, problem: each(draw)(keys, problem))
     lanes = lanes_of(batch, mesh.size)
 
     def estimate(key: Key, problem: Problem, x: X) -> Estimate:

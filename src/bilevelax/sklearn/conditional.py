@@ -15,7 +15,7 @@ from scipy import sparse
 from bilevelax.applications.newsvendor.weights import Conditional, within_fences
 from bilevelax.base.errors import require_choice
 
-CONDITIONALS = ("forest", "knn", "kernel", "groups", "dirac")
+CONDITIONALS = ("forest", "knn", "kernel", "groups", "dirac", "neighbours")
 
 
 class Forest(Conditional):
@@ -184,6 +184,7 @@ def make_conditional(choice: Any, owner: str) -> Any:
     if isinstance(choice, str):
         require_choice("conditional", owner, choice, CONDITIONALS)
         kinds = {"forest": Forest, "knn": Neighbours, "kernel": Kernel, "groups": Groups, "dirac": Dirac}
+        kinds["neighbours"] = Neighbours
         return kinds[choice]()
     if not all(callable(getattr(choice, name, None)) for name in ("fit", "sample")):
         raise ValueError(

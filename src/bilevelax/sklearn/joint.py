@@ -13,8 +13,9 @@ from jax import random
 from bilevelax.base.errors import require_integer, require_share
 from bilevelax.base.text_table import Table, as_text, number
 from bilevelax.core.problem import Eta, Key, Problem, PyTree
-from bilevelax.problems.bases import Basis, coordinates
-from bilevelax.problems.joint import Rows, is_joint
+from bilevelax.problems.bases import Basis
+from bilevelax.problems.joint import in_memory, is_joint
+from bilevelax.problems.on_disk import OnDisk, Rows, matrix
 from bilevelax.problems.stored import Stored
 from bilevelax.sklearn.conditional import make_conditional
 
@@ -29,6 +30,14 @@ class WeightedRows(NamedTuple):
     rows: jax.Array  # (n, k)
     weights: jax.Array  # (n, k), each line summing to one; padding has weight 0
 
+    @property
+    def many(self) -> int:
+        return Rows(self.contexts, self.outcomes).many
+
+    def at(self, i: Any) -> Rows:
+        """What happened in row i."""
+        return Rows(self.contexts, self.outcomes).at(i)
+
 
 def with_conditional(problem: Problem, conditional: Any = "forest", atoms: int = 256, random_state: int = 0) -> Problem:
     """A problem of `from_joint` with an estimated conditional: eta given xi is row i's with probability w_i(xi).
@@ -37,12 +46,17 @@ def with_conditional(problem: Problem, conditional: Any = "forest", atoms: int =
 
     Args:
         problem: of `from_joint`.
-        conditional: "forest", "knn", "kernel", "groups", or one of the classes behind these with its settings.
+        conditional: "forest", "neighbours", "kernel", "groups", or one of the classes behind these with its settings.
         atoms: heaviest rows that are kept for each context.
         random_state: seed of what the conditional draws.
     """
     _require_pairs("with_conditional", problem)
     require_integer("atoms", "with_conditional", atoms, 1)
+    if isinstance(problem.data, OnDisk):
+        raise ValueError(
+            f"with_conditional keeps weights for each row in memory. Got {problem.n_contexts} rows on disk: give "
+            "from_joint fewer of them, or stream=False; or take reduced(problem, basis) or the estimator amortised()."
+        )
     Z, eta = _flat(problem)
     fitted = make_conditional(conditional, "with_conditional").fit(Z, eta, random_state)
     rows, weights = _heaviest(fitted, Z, atoms)
@@ -167,8 +181,8 @@ def _require_pairs(owner: str, problem: Problem) -> None:
 
 def _flat(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Contexts (n, d) and outcomes (n, o) as matrices; an outcome may be the number of a class."""
-    rows: Rows = problem.data
-    Z = np.asarray(jax.vmap(coordinates)(rows.contexts), np.float64)
+    rows: Rows = in_memory(problem).data
+    Z = matrix(rows.contexts)
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(rows.outcomes)]
     return Z, np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
 

@@ -2,13 +2,11 @@ import contextlib
 import gc
 import os
 import time
-from importlib.metadata import version
 from pathlib import Path
 
-QUICK = "--xla_backend_optimization_level=0"  # the fast suite mostly compiles
-if version("jaxlib").startswith("0.10."):  # XLA ends a process on a flag that it does not know
-    QUICK += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"  # half the seconds
-os.environ.setdefault("XLA_FLAGS", QUICK)
+from fresh_process import QUICK
+
+os.environ.setdefault("XLA_FLAGS", QUICK)  # the fast suite mostly compiles
 # Equal programs are compiled once for all tests, workers and the commands that they start
 os.environ.setdefault("BILEVELAX_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "programs"))
 
@@ -32,6 +30,13 @@ with contextlib.suppress(Refused):  # slower, and as right
     switch_on()
 MAPPINGS = Path("/proc/self/maps")
 looked = 0.0  # processor time at the last look
+
+
+def pytest_collection_finish():
+    """A twentieth of the time would go to looks for garbage among what JAX keeps anyway."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)

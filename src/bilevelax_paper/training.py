@@ -63,7 +63,7 @@ def run_segments(
         return jax.tree.map(lambda a, b: a + jnp.asarray(b, a.dtype), sums, new)
 
     def segment(carry: Carry, n: jax.Array) -> tuple[Carry, Segments]:
-        carry, sums = take_steps(problem, estimator, optimizer, carry, key, n, keep, none)
+        carry, sums = take_steps(problem, estimator, optimizer, carry, key, n, keep, lambda _: none)
         return carry, Segments(look(carry.x), *sums)
 
     carry, segments = lax.scan(segment, initial_carry(problem, estimator, optimizer, x1), gaps)

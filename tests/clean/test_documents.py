@@ -1,4 +1,7 @@
-"""What the documents show is run as users run it: README, guides, extending, examples/."""
+"""What the documents show is run as users run it: README, guides, extending, examples/.
+
+The fast suite compiles it quickly, the slow one as users do; so does the gallery of the docs with examples/.
+"""
 
 import importlib
 import re
@@ -9,7 +12,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from fresh_process import in_a_fresh_process, python
+from fresh_process import QUICK, in_a_fresh_process, python
 from jax import random
 from test_docs import blocks
 
@@ -19,22 +22,22 @@ from bilevelax.testing import check_estimator, check_problem
 ROOT = Path(__file__).parents[2]
 
 
-def execute(code, shown, folder=None):
+def execute(code, shown, folder=None, **environment):
     """Run in a fresh process; ``shown`` is an expression of what to look at afterwards."""
-    return in_a_fresh_process(f"{code}\nimport json\nprint(json.dumps({shown}))", folder)
+    return in_a_fresh_process(f"{code}\nimport json\nprint(json.dumps({shown}))", folder, **environment)
 
 
-def test_readme_script():
+def test_readme_script(flags):
     script, *_ = blocks("README.md")
-    w, b = execute(script, '[result.x["w"].tolist(), float(result.x["b"])]')
+    w, b = execute(script, '[result.x["w"].tolist(), float(result.x["b"])]', **flags)
     np.testing.assert_allclose(w, [2.0, -1.0, 0.0], atol=0.1)
     np.testing.assert_allclose(b, 0.25, atol=0.1)
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_readme_blocks(number):
+def test_readme_blocks(number, flags):
     """The analyst's and the federated engineer's."""
-    assert execute(blocks("README.md")[number], "model.n_features_in_") > 0
+    assert execute(blocks("README.md")[number], "model.n_features_in_", **flags) > 0
 
 
 def test_readme_is_short():
@@ -42,14 +45,14 @@ def test_readme_is_short():
     assert all(len(block.splitlines()) <= 20 for block in blocks("README.md"))
 
 
-def test_getting_started():
-    low, mean, high = execute("\n".join(blocks("docs/getting_started.md")), "[F.low, F.mean, F.high]")
+def test_getting_started(flags):
+    low, mean, high = execute("\n".join(blocks("docs/getting_started.md")), "[F.low, F.mean, F.high]", **flags)
     assert low < mean < high
 
 
 @pytest.mark.parametrize("page", ["writing_a_problem", "federated"])
-def test_guides(page):
-    assert execute("\n".join(blocks(f"docs/{page}.md")), "True")
+def test_guides(page, flags):
+    assert execute("\n".join(blocks(f"docs/{page}.md")), "True", **flags)
 
 
 PRELUDE = """
@@ -120,8 +123,8 @@ def test_extending(extensions, key):
     np.testing.assert_allclose(estimator.estimate(key, app.problem, app.x1, ())[0].grad, -y.last, rtol=1e-12)
 
 
-def test_check_of_parts_outside_the_tree(extensions):
-    run = lambda target: python("-m", "bilevelax", "check", target, folder=extensions)
+def test_check_of_parts_outside_the_tree(extensions, flags):
+    run = lambda target: python("-m", "bilevelax", "check", target, folder=extensions, **flags)
     assert run("pricing:make").returncode == 0
     failed = run("pricing:nothing")
     assert failed.returncode == 1 and "Module 'pricing' has no 'nothing'" in failed.stderr
@@ -130,5 +133,5 @@ def test_check_of_parts_outside_the_tree(extensions):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
-    done = python(path, folder=tmp_path, BILEVELAX_QUICK="1")
+    done = python(path, folder=tmp_path, BILEVELAX_QUICK="1", XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr

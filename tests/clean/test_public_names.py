@@ -1,4 +1,7 @@
-"""Every public name is called once where nothing of ours is set: fresh process, single precision, no flags."""
+"""Every public name is called once where nothing of ours is set: fresh process, single precision.
+
+The fast suite compiles quickly, the slow one without any flag.
+"""
 
 import json
 from pathlib import Path
@@ -10,8 +13,8 @@ import bilevelax as bx
 SCRIPT = Path(__file__).with_name("every_public_name.py")
 
 
-def test_every_public_name_works_for_a_user():
-    done = python("-W", "error", SCRIPT)
+def test_every_public_name_works_for_a_user(flags):
+    done = python("-W", "error", SCRIPT, **flags)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert not told["x64"] and not told["failed"], "\n".join(told["failed"].values())

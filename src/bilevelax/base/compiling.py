@@ -14,6 +14,7 @@ from jax.core import Tracer
 from bilevelax._xla import FUSION, is_switched_off
 
 LEVEL = "xla_backend_optimization_level"
+FIRST = jax.ShapeDtypeStruct((), "int32")  # number of a turn, for shapes
 SMALL = {"xla_cpu_use_fusion_emitters": False}
 AT_ONCE = {LEVEL: 0, **SMALL, "xla_cpu_parallel_codegen_split_count": 1}
 WAYS: dict[str, dict[str, Any]] = {
@@ -87,6 +88,11 @@ def with_straight_keys(function: Callable[..., Any]) -> Callable[..., Any]:
         return usual(function(*args, **kwargs))
 
     return call
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, written into its caller: asked for shapes before a loop calls it, it is not traced again there."""
+    return jax.jit(function, inline=True)
 
 
 def _inside_a_trace(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

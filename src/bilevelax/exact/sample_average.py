@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax import tree
 
+from bilevelax.base.compiling import FIRST, traced_once
 from bilevelax.base.errors import require_integer, require_positive, require_unconstrained
 from bilevelax.core import trees
 from bilevelax.core.estimate import Cost, Count
@@ -57,8 +58,9 @@ def of_blocks(
     mean = problem.weighted()
 
     def total(term: Callable[[Eta], PyTree]) -> PyTree:
-        zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(lambda: term(block(0))))
-        return lax.fori_loop(0, n, lambda b, sum_: tree.add(sum_, term(block(b))), zero)
+        of_block = traced_once(lambda b: term(block(b)))
+        zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(of_block, FIRST))
+        return lax.fori_loop(0, n, lambda b, sum_: tree.add(sum_, of_block(jnp.asarray(b, jnp.int32))), zero)
 
     return Average(
         f=lambda y: total(lambda eta: mean.f(x, y, eta, xi)),

@@ -12,7 +12,7 @@ import optax
 from jax import lax, random
 from optax import tree
 
-from bilevelax.base.compiling import program
+from bilevelax.base.compiling import FIRST, program, traced_once
 from bilevelax.core import trees
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X
@@ -75,11 +75,6 @@ class Taken(NamedTuple):
     x_next: X  # where it ended
 
 
-def forget(kept: Any, taken: Taken) -> Any:
-    """Keep nothing of a step."""
-    return kept
-
-
 def take_steps(
     problem: Problem,
     estimator: Estimator,
@@ -87,21 +82,25 @@ def take_steps(
     carry: Carry,
     key: Key,
     n: Any,
-    keep: Callable[[Any, Taken], Any] = forget,
-    kept: Any = (),
+    keep: Callable[[Any, Taken], Any] = lambda kept, taken: kept,
+    room: Callable[[Taken], Any] = lambda taken: (),
     feed: Any = None,
 ) -> tuple[Carry, Any]:
     """The one loop around `step`: n steps, which may be traced, and what ``keep(kept, taken)`` made of them.
 
-    Chunks keep a row of each step, sweeps nothing, others sums. ``feed`` as in `with_contexts_of`.
+    That begins as ``room`` of a step's shapes: rows for chunks, nothing for sweeps. ``feed`` as in `with_contexts_of`.
     """
 
-    def one(i: jax.Array, state: tuple[Carry, Any]) -> tuple[Carry, Any]:
-        before, kept = state
+    @traced_once
+    def taken(i: jax.Array, before: Carry) -> tuple[Carry, Taken]:
         after, estimate = step(with_contexts_of(i, problem, feed), estimator, optimizer, before, key)
-        return after, keep(kept, Taken(i, before.x, estimate, after.x))
+        return after, Taken(i, before.x, estimate, after.x)
 
-    return lax.fori_loop(0, n, one, (carry, kept))
+    def one(i: jax.Array, state: tuple[Carry, Any]) -> tuple[Carry, Any]:
+        after, what = taken(jnp.asarray(i, jnp.int32), state[0])
+        return after, keep(state[1], what)
+
+    return lax.fori_loop(0, n, one, (carry, room(jax.eval_shape(taken, FIRST, carry)[1])))
 
 
 def with_contexts_of(i: Any, problem: Problem, feed: Any) -> Problem:
@@ -142,7 +141,5 @@ def chunk(
     every: int,
 ) -> tuple[Carry, Log]:
     """n <= every steps and their logs. n is traced: one program serves every chunk."""
-    first = lambda: step(with_contexts_of(0, problem, feed), estimator, optimizer, carry, key)[1]
-    log = jax.eval_shape(lambda: log_of(Taken(0, carry.x, first(), carry.x)))
-    empty = jax.tree.map(lambda a: jnp.zeros((every, *a.shape), a.dtype), log)
+    empty = lambda taken: jax.tree.map(lambda a: jnp.zeros((every, *a.shape), a.dtype), jax.eval_shape(log_of, taken))
     return take_steps(problem, estimator, optimizer, carry, key, n, write_log, empty, feed)

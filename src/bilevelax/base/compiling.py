@@ -14,7 +14,6 @@ from jax.core import Tracer
 from bilevelax._xla import FUSION, is_switched_off
 
 LEVEL = "xla_backend_optimization_level"
-FIRST = jax.ShapeDtypeStruct((), "int32")  # number of a turn, for shapes
 SMALL = {"xla_cpu_use_fusion_emitters": False}
 AT_ONCE = {LEVEL: 0, **SMALL, "xla_cpu_parallel_codegen_split_count": 1}
 WAYS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from optax import tree
 
-from bilevelax.base.compiling import FIRST, traced_once
+from bilevelax.base.compiling import traced_once
 from bilevelax.base.errors import require_integer, require_positive, require_unconstrained
 from bilevelax.core import trees
 from bilevelax.core.estimate import Cost, Count
@@ -59,7 +59,7 @@ def of_blocks(
 
     def total(term: Callable[[Eta], PyTree]) -> PyTree:
         of_block = traced_once(lambda b: term(block(b)))
-        zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(of_block, FIRST))
+        zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(of_block, jnp.int32(0)))
         return lax.fori_loop(0, n, lambda b, sum_: tree.add(sum_, of_block(jnp.asarray(b, jnp.int32))), zero)
 
     return Average(

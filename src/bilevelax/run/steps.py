@@ -12,7 +12,7 @@ import optax
 from jax import lax, random
 from optax import tree
 
-from bilevelax.base.compiling import FIRST, program, traced_once
+from bilevelax.base.compiling import program, traced_once
 from bilevelax.core import trees
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X
@@ -100,7 +100,7 @@ def take_steps(
         after, what = taken(jnp.asarray(i, jnp.int32), state[0])
         return after, keep(state[1], what)
 
-    return lax.fori_loop(0, n, one, (carry, room(jax.eval_shape(taken, FIRST, carry)[1])))
+    return lax.fori_loop(0, n, one, (carry, room(jax.eval_shape(taken, jnp.int32(0), carry)[1])))
 
 
 def with_contexts_of(i: Any, problem: Problem, feed: Any) -> Problem:

@@ -36,7 +36,7 @@ def pytest_collection_finish():
     """A twentieth of the time would go to looks for garbage among what JAX keeps anyway."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,9 @@ def test_certified_answers_are_there(easy, key):
     np.testing.assert_allclose(result.goal, 0.01 * first, rtol=0.1)
     assert [stage.m for stage in result.stages] == sorted(stage.m for stage in result.stages)
     assert result.cost.xi >= sum(stage.m for stage in result.stages)
+    told = [(row["low"], row["high"]) for row in result.history if row["stage"] == 1]
+    assert told and set(told) == {(result.stages[0].low, result.stages[0].high)}
+    assert told[0][0] <= first <= told[0][1]
 
 
 def test_equal_keys_give_equal_answers(easy, key):

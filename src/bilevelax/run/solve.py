@@ -72,8 +72,8 @@ def solve(
             whole stage, and the same call goes on from there to the same answer. tol may change.
         resume: ``"auto"``, or ``"restart"`` to start over and put the old run aside.
         mesh: share the contexts of a sample between the devices of a mesh with one axis, in one process.
-        progress: show a line with stage, ``|grad F|`` and its bound; by default if the output is a terminal or a
-            notebook.
+        progress: show a line with stage, ``|grad F|``, its interval and the time left; by default if the output is a
+            terminal or a notebook.
 
     Returns:
         `Solved`: x with its ``certificate``, ``F`` with its interval, ``stages``, ``reason`` and ``why``. Look at
@@ -114,7 +114,8 @@ def teller(bar: Progress, callbacks: Iterable[Callback]) -> Callback:
         first.append(row["grad"])
         way = math.log(max(first[0] / row["goal"], 1 + 1e-9)) if row["goal"] else 1.0
         done = math.log(max(first[0] / max(row["grad"], 1e-300), 1.0)) / way
-        bar.update(round(100 * min(done, 0.99)), {name: row[name] for name in ("stage", "grad", "high", "goal", "F")})
+        shown = {name: row[name] for name in ("stage", "grad", "low", "high", "goal", "F")}
+        bar.update(round(100 * min(done, 0.99)), shown)
         for callback in callbacks:
             callback(row, x)
 

@@ -238,7 +238,8 @@ class Solving:
     def record(self, point: Point, look: Look) -> None:
         size, stage = stationarity(point, self.project), len(self.stages) + 1
         row = {"t": self.iterations, "seconds": self.seconds, "stage": stage, "F": point.F, "grad": size}
-        self.history.append({**row, "noise": point.noise, "high": look.certificate.norm_high, "goal": self.goal})
+        told = {"low": look.certificate.low**0.5, "high": look.certificate.norm_high}
+        self.history.append({**row, "noise": point.noise, **told, "goal": self.goal})
         self.told(self.history[-1], self.tree_of(point.x))
 
     def finish(self) -> None:

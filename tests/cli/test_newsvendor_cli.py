@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bilevelax.cli import app
+from bilevelax.cli._newsvendor_answers import Room
 from bilevelax.cli._newsvendor_options import backlog_of, costs_option
 from bilevelax.cli._newsvendor_order import in_packs
 
@@ -270,7 +271,7 @@ def test_large_files_say_what_is_subsampled(trained, monkeypatch, tmp_path):
 
 def test_orders_in_packs():
     orders = np.array([[0.2, 8.9], [9.1, 15.0]])
-    assert in_packs(orders, None, 0.0) is orders
+    assert in_packs(orders, None, 0.0) is orders and in_packs(orders, 0, 0.0) is orders
     assert in_packs(orders, 1, 0.0).tolist() == [[0, 9], [9, 15]] and in_packs(orders, 1, 0.0).dtype.kind == "i"
     assert in_packs(orders, 6, 7.0).tolist() == [
         [12, 12],
@@ -278,7 +279,17 @@ def test_orders_in_packs():
     ]  # two packs are the least that hold 7; 15 is 2.5 packs
     assert in_packs(orders, 0.5, 0.0).tolist() == [[0.0, 9.0], [9.0, 15.0]]
     assert in_packs(orders, None, 9.0).tolist() == [[9.0, 9.0], [9.1, 15.0]]
-    for pack, minimum, name in ((0, 0.0, "pack"), (np.inf, 0.0, "pack"), (1, -1.0, "minimum")):
+    shared, room = (
+        np.array([[3.6, 3.7, 2.7], [1.6, 1.5, 1.4]]),
+        lambda days, *units: Room(np.array(days), np.array(units)),
+    )
+    assert in_packs(shared, 1, 0.0, room([0, 1], 10.0, 9.0)).tolist() == [
+        [3, 4, 3],
+        [2, 2, 1],
+    ]  # the second is not full
+    assert in_packs(shared, 1, 0.0, room([0, 0], 14.5)).tolist() == [[4, 4, 3], [1, 1, 1]]
+    assert in_packs(shared, 2, 0.0, room([0, 1], 9.9, 4.5)).tolist() == [[2, 4, 2], [2, 2, 0]]
+    for pack, minimum, name in ((-1, 0.0, "pack"), (np.inf, 0.0, "pack"), (1, -1.0, "minimum")):
         with pytest.raises(ValueError, match=f"`--{name}` must be a"):
             in_packs(orders, pack, minimum)
 

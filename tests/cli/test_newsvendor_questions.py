@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bilevelax.cli import app
+from bilevelax.cli._newsvendor_choices import with_columns_chosen
+from bilevelax.cli._newsvendor_past import Asked, read_past
 
 runner = CliRunner()
 QUICK = ("--penalty", "inf", "--policy", "linear", "--max-iter", 20)
@@ -92,7 +94,7 @@ def test_lags_and_holidays_are_known_when_ordering(tmp_path):
     assert len(orders(tmp_path / "o.csv")) == 10
     undated = saved(days().drop(columns="date"), tmp_path / "undated.csv")
     assert "`--lags` needs a column of dates" in refused("fit", undated, *how)
-    assert "such as 7,28. Got 'week'" in refused("fit", past, "--target", "demand", "--lags", "week", *QUICK)
+    assert "such as 7,28, or auto. Got 'week'" in refused("fit", past, "--target", "demand", "--lags", "week", *QUICK)
     assert "a country's code such as DE" in refused("fit", past, "--target", "demand", "--holidays", "XX", *QUICK)
 
 
@@ -186,7 +188,7 @@ def test_an_order_is_explained_by_its_columns(two_dishes, tmp_path):
     why = pd.read_csv(tmp_path / "why.csv")
     parts = why[["by weekday_fish", "by time of year_fish", "by rain_fish"]].sum(axis=1)
     np.testing.assert_allclose(why["typical_fish"] + parts, why["order_fish"], atol=1e-4)
-    invoke("order", model, later, "--out", tmp_path / "o.csv")
+    invoke("order", model, later, "--pack", 0, "--out", tmp_path / "o.csv")
     np.testing.assert_allclose(why["order_fish"], pd.read_csv(tmp_path / "o.csv")["order_fish"], atol=1e-4)
     assert "`--row` must be a row of" in refused("explain", model, later, "--row", 99)
 
@@ -228,3 +230,39 @@ def test_a_trend_is_used_where_it_pays_and_recent_rows_that_differ_are_told(tmp_
     past = saved(rising.drop(columns="date"), tmp_path / "jump.csv")
     jump = invoke("fit", past, "--target", "demand", *QUICK, "--out", tmp_path / "jump")
     assert "demand of the last 28 rows is above that of earlier days like them" in jump.output
+
+
+def swinging(n=240, seed=0):
+    """Demand whose level swings within 45 days: last week says more than the season."""
+    rng = np.random.default_rng(seed)
+    level = 100 + 30 * np.sin(2 * np.pi * np.arange(n) / 45)
+    return days(n, seed).assign(demand=np.round(level + rng.normal(0, 2, n)).astype(int))
+
+
+def test_past_demand_is_used_where_it_pays(tmp_path):
+    read = lambda table: read_past(saved(table, tmp_path / "past.csv"), asked)
+    asked, costs = Asked("demand", lags="auto"), {"holding_cost": 1.0, "backlog_cost": 9.0}
+    used = with_columns_chosen(read(swinging()), costs, asked)
+    assert used.schema.lags["days"] == [7, 28] and "demand 7 days before" in used.X
+    assert list(used.X) == used.schema.features() and "past demand: used" in used.notes[-1]
+    plain = with_columns_chosen(read(days(240)), costs, asked)
+    assert plain.schema.lags is None and list(plain.X) == plain.schema.features()
+    assert "past demand: not used" in plain.notes[-1]
+    few = with_columns_chosen(read(swinging(90)), costs, asked)  # not four times 28 days
+    assert few.schema.lags is None
+
+
+def test_orders_are_whole_where_demand_is(two_dishes, tmp_path):
+    file = two_dishes / "later.csv"
+    invoke("order", two_dishes / "model", file, "--out", tmp_path / "whole.csv")
+    invoke("order", two_dishes / "model", file, "--pack", 0, "--out", tmp_path / "any.csv")
+    whole, exact = (pd.read_csv(tmp_path / name)["order_steak"] for name in ("whole.csv", "any.csv"))
+    assert (whole % 1 == 0).all() and (exact % 1 != 0).any() and (whole - exact).abs().max() <= 0.5
+    halves = read_past(saved(days().assign(demand=lambda t: t.demand + 0.5), tmp_path / "h.csv"), Asked("demand"))
+    assert not halves.schema.whole
+
+
+def test_costs_per_product_with_ids_are_answered(tmp_path):
+    past = saved(days().assign(item="bun"), tmp_path / "past.csv")
+    told = refused("fit", past, "--target", "demand", "--id", "item", "--backlog", "bun=9", "--out", tmp_path / "m")
+    assert "Costs per product and --id together are not supported" in told

@@ -117,3 +117,13 @@ def test_refusals(settings, message):
 def test_every_outcome_needs_a_support(quadratic, x, key):
     with pytest.raises(ValueError, match="This problem has no finite set of outcomes"):
         bx.envelope(n="all").estimate(key, quadratic, x, ())
+
+
+def test_steps_may_be_told_by_the_data(key):
+    """As many as the problem's data say: the same gradient and the same count as with that number."""
+    problem = game()
+    for n in (0, 3):
+        told = bx.envelope(2, steps=lambda problem, n=n: jnp.asarray(n), n="all")
+        one, other = (estimate(each, key, problem) for each in (told, bx.envelope(2, steps=n, n="all")))
+        np.testing.assert_allclose(one.grad, other.grad, rtol=1e-12)
+        assert int(one.cost.grad_g) == int(other.cost.grad_g) == n * int(one.cost.grad_f)

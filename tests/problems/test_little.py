@@ -6,7 +6,18 @@ import optax
 import pytest
 from jax import random
 
-from bilevelax import Checkpoint, Problem, antithetic_mlmc, dl_sgd, from_arrays, minibatch, minimize, rt_mlmc, saa
+from bilevelax import (
+    Checkpoint,
+    Problem,
+    antithetic_mlmc,
+    dl_sgd,
+    envelope,
+    from_arrays,
+    minibatch,
+    minimize,
+    rt_mlmc,
+    saa,
+)
 from bilevelax.problems.little import how_to_compile, little_work
 from bilevelax.run import run
 
@@ -70,3 +81,10 @@ def test_short_runs_that_cannot_go_on_are_compiled_at_once(checkpoint, T, how, k
     where = {"checkpoint": Checkpoint(tmp_path / "saved")} if checkpoint else {}
     minimize(problem_of(2), saa(2), optax.sgd(0.1), jnp.zeros(2), key=key, T=T, every=T, progress=False, **where)
     assert taken == {how}
+
+
+@pytest.mark.parametrize(("n", "d_x", "how"), [("all", 100, "small"), ("all", 2**15, "optimised"), (2, 3, "at once")])
+def test_light_estimators_compile_small_programs_for_small_rules(n, d_x, how):
+    """Gradient steps on all outcomes: by the size of x, whatever y is, and never unoptimised; draws as others."""
+    assert how_to_compile(problem_of(3), envelope(4, 1, n=n), jnp.zeros(d_x), 20) == how
+    assert how_to_compile(problem_of(500), envelope(4, 1, n="all"), jnp.zeros(100), 20) == "small"

@@ -1,5 +1,7 @@
 """What RobustNewsvendor chooses among: the entropic adversary, soft forests, calibration, fallback, the search."""
 
+import copy
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,8 @@ from bilevelax.applications.newsvendor.prepare import Scaling, WeightedDemands
 from bilevelax.applications.newsvendor.rows import Rows, with_penalty
 from bilevelax.estimators.envelope import envelope
 from bilevelax.sklearn import RobustNewsvendor, _calibration, _choosing, _fallback, _settings
+from bilevelax.sklearn._candidate import BLEND, RIVALS
+from bilevelax.sklearn.conditional import Forest
 from bilevelax.sklearn.persist import load_newsvendor, save_newsvendor
 
 QUICK = dict(members=2, max_iter=20, n_atoms=4, batch_size=8, ascent_steps=1, random_state=0)
@@ -134,11 +138,7 @@ def test_a_search_tells_what_it_did(chosen):
     X, model = chosen
     assert model.chosen_["policy"] == "mlp" and model.chosen_["conditional"] in ("forest", "dirac")
     tried = {each["conditional"] for each in model.tried_}
-    assert tried == {"forest", "dirac"} and set(model.baseline_costs_) == {
-        "forest",
-        "boosted quantile",
-        "linear quantile",
-    }
+    assert tried == {"forest", "dirac"} and set(model.baseline_costs_) == {*RIVALS, BLEND}
     best = min(model.tried_, key=lambda each: each["cost"])
     assert all(best[name] == model.chosen_[name] for name in ("conditional", "penalty", "noise"))
     assert model.service_target_ == [0.9] and 0 <= model.service_achieved_[0] <= 1
@@ -156,18 +156,45 @@ def test_twenty_steps_lose_to_a_baseline_and_the_folder_knows(chosen, tmp_path):
     assert read.chosen_ == model.chosen_
 
 
-def test_baselines_must_be_clearly_better():
-    class Judged:
-        sample = held(np.zeros(50))
-        folds = ((held(np.arange(30.0)), held(np.full(20, 20.0))),)
+class Judged:
+    """Demand is 20 on every held-out day, and each unit of error costs 1; the forest orders 21."""
 
-        def costs(self, placed):
-            return np.full(20, 1.0)
+    sample = held(np.zeros(50))
+    folds = ((held(np.arange(30.0)), held(np.full(20, 20.0))),)
 
+    def forest_orders(self, fold):
+        return np.full((20, 1), 21.0)
+
+    def costs(self, placed):
+        return np.abs(placed[0][:, 0] - 20.0)
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted"), [(21.005, BLEND), (21.5, "forest"), (19.0, BLEND), (20.0, None), (20.5, None)]
+)
+def test_baselines_must_be_clearly_better(order, wanted):
+    """By more than 1 %; the mean of rule and forest, which hedges, by anything."""
     model = RobustNewsvendor(1, 9)
     model.seed_ = 0
-    assert _fallback.better_baseline(model, Judged(), np.full(20, 1.005))[0] is None
-    assert _fallback.better_baseline(model, Judged(), np.full(20, 1.5))[0] == "forest"
+    name, theirs, means = _fallback.better_baseline(model, Judged(), [np.full((20, 1), order)])
+    assert name == wanted and means["forest"] == 1.0 and means[BLEND] == pytest.approx(abs((order + 21) / 2 - 20))
+    assert not theirs if wanted is None else theirs[0][0, 0] == {"forest": 21.0, BLEND: (order + 21) / 2}[wanted]
+
+
+def test_a_blend_orders_the_mean_and_its_folder_fits_no_forest(chosen, tmp_path, monkeypatch):
+    X, fitted = chosen
+    model = copy.copy(fitted)
+    model.shift_, model._baseline = np.zeros(1), None
+    by = {}
+    for name in (None, "forest", BLEND):
+        model.fallback_, model._baseline = name, None
+        by[name] = model.predict(X)
+    np.testing.assert_allclose(by[BLEND], (by[None] + by["forest"]) / 2, rtol=1e-12)
+    assert np.abs(by[None] - by["forest"]).max() > 0.1
+    save_newsvendor(model, tmp_path / "model", {})
+    monkeypatch.setattr(Forest, "_fit", None)  # would be called by a fit
+    read, _ = load_newsvendor(tmp_path / "model")
+    np.testing.assert_allclose(read.predict(X), by[BLEND], rtol=1e-6)
 
 
 def test_an_entropic_rule_trains_and_moves_where_it_may():

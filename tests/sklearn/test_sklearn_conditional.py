@@ -21,6 +21,7 @@ from bilevelax.sklearn.conditional import (
     make_conditional,
 )
 from bilevelax.sklearn.shift import plot_penalty_curve
+from bilevelax.sklearn.stored_forest import Trees
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,33 @@ def test_forest_weights_are_shared_leaves(rows):
         same = leaves[None, :, t] == at[:, None, t]
         expected += same / same.sum(axis=1, keepdims=True) / 7
     np.testing.assert_allclose(model.weights(new).toarray(), expected)
+
+
+def test_stored_trees_weigh_as_the_forest_does(rows):
+    """Leaf by leaf, at contexts that lie on thresholds in single precision too; a forest of one leaf each."""
+    X, y = rows
+    model = Forest(trees=7).fit(X, y, random_state=1)
+    on_edges = np.float32(model.trees_.threshold[model.trees_.left >= 0][:20, None]) * np.ones(2)
+    new = np.concatenate([X + 0.01, on_edges])
+    trees = Trees.read(model.trees_.stored(), 2)
+    np.testing.assert_array_equal(trees.apply(new), model.forest_.apply(new) + model.trees_.roots)
+    again = Forest.of_trees(trees, X, y)
+    np.testing.assert_array_equal(again.weights(new).toarray(), model.weights(new).toarray())
+    leaf = Forest(trees=2, min_samples_leaf=80).fit(X, y, random_state=0)
+    assert (Trees.read(leaf.trees_.stored(), 2).apply(new) == [0, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("left", 0.0), ("right", 1e6), ("left", 1.5), ("feature", 2.0), ("feature", -1.0), ("roots", 1e6)],
+)
+def test_nodes_that_no_forest_has_are_refused(name, value, rows):
+    """A child that is its own parent would be walked for ever."""
+    stored = Forest(trees=3).fit(*rows, random_state=1).trees_.stored()
+    stored[f"forest_{name}"] = stored[f"forest_{name}"].copy()
+    stored[f"forest_{name}"][0] = value
+    with pytest.raises(ValueError, match="nodes that no forest has"):
+        Trees.read(stored, 2)
 
 
 def test_weighted_quantiles_and_sampling(rows):

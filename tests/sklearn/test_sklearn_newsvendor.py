@@ -19,7 +19,7 @@ from bilevelax.applications.newsvendor import orders as _orders
 from bilevelax.applications.newsvendor import policies, stored_rules
 from bilevelax.applications.newsvendor import rows as _problem
 from bilevelax.applications.newsvendor.prepare import Scaling
-from bilevelax.run import steps
+from bilevelax.run.run import CHUNKS
 from bilevelax.sklearn import (
     BoostedQuantile,
     RobustNewsvendor,
@@ -106,11 +106,17 @@ def test_shapes_and_scores(fitted, data):
     assert len(fitted.loss_curve_) >= 2 and fitted.loss_curve_[-1] < fitted.loss_curve_[0]
 
 
+def compiled():
+    """Programs of steps, however compiled."""
+    return sum(each._cache_size() for each in CHUNKS.values())
+
+
 def test_folds_of_similar_size_compile_once(fitted, data):
     """60, 58 and 55 rows, other costs, other penalties: not one more program."""
     X, y = data
-    programs = lambda: (steps.chunk._cache_size(), _orders._mean_order.cache_info().currsize)
+    programs = lambda: (compiled(), _orders._mean_order.cache_info().currsize)
     before = programs()
+    assert before[0] > 0
     for n in (58, 55):
         RobustNewsvendor(2, 4, penalty=float(n), **SMALL).fit(X[:n], y[:n])
     assert programs() == before
@@ -188,7 +194,7 @@ FOLDS = [(range(20), range(20, 40)), (range(40), range(40, 60))]
 
 def test_folds_choose_steps_and_penalty(fitted, data):
     """Number, splitter and list of the same folds agree, in one program; costs are means over the folds."""
-    programs = steps.chunk._cache_size()
+    programs = compiled()
     made = lambda cv, penalty="cv": RobustNewsvendor(1, 9, penalty=penalty, cv=cv, early_stopping=True, **SMALL).fit(
         *data
     )
@@ -197,7 +203,7 @@ def test_folds_choose_steps_and_penalty(fitted, data):
     assert list(number.path_) == list(PATH) and number.penalty_ == min(number.path_, key=number.path_.get)
     alone = [made([fold], np.inf).path_[np.inf] for fold in FOLDS]
     assert number.path_[np.inf] == pytest.approx(np.mean(alone), rel=1e-12)
-    assert steps.chunk._cache_size() == programs
+    assert compiled() == programs
 
 
 def test_the_path_is_warm_and_folds_stop_together():

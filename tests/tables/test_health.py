@@ -173,3 +173,31 @@ def test_endings_whose_programs_read_no_csv_are_refused(tmp_path, ending):
     path = written(tmp_path, "a,demand\n1,2\n")
     with pytest.raises(ValueError, match=rf"`--out` must end in .csv, .csv.gz, .xlsx or .parquet. Got .*o.{ending}"):
         write_with(path, {"order": np.ones(1)}, tmp_path / f"o.{ending}")
+
+
+def test_numbers_that_look_like_names_are_told():
+    """Stores whose demand jumps from number to number; a month or a temperature that moves smoothly is none."""
+    rng = np.random.default_rng(0)
+    store, noise = rng.integers(1, 25, 400), rng.normal(0, 2, 400)
+    table = pd.DataFrame({"branch_no": store, "degrees": rng.integers(-5, 30, 400)})
+    kinds = {name: {"kind": "number"} for name in table}
+    jumps = 50 + 10 * rng.normal(size=25)[store] + noise
+    told = health.column_findings(table, kinds, jumps[:, None], ["demand"])
+    assert len(told) == 1 and "branch_no" in told[0] and "--category branch_no" in told[0]
+    smooth = 50 + 0.1 * store + 0.02 * (table["degrees"].to_numpy() - 10.0) ** 2 + noise
+    assert health.column_findings(table, kinds, smooth[:, None], ["demand"]) == []
+
+
+def test_a_day_with_a_second_row_is_told():
+    days = pd.Series(pd.date_range("2024-01-01", periods=30))
+    assert health.same_day_findings(days, np.arange(1, 31)) == []
+    twice = pd.concat([days, days[[5]]], ignore_index=True)
+    told = health.same_day_findings(twice, np.arange(1, 32))
+    assert len(told) == 1 and "1 rows" in told[0] and "2024-01-06 in rows 6 and 31" in told[0]
+    assert health.same_day_findings(pd.concat([days, days], ignore_index=True), np.arange(1, 61)) == []  # a long table
+
+
+def test_a_product_that_begins_with_zeros_is_told():
+    y = np.column_stack([np.arange(50) % 3, np.where(np.arange(50) < 30, 0, 4)]).astype(float)
+    told = health.zero_findings(y, ["old", "new"])
+    assert len(told) == 1 and told[0].startswith("new is 0 on the first 30 of 50 rows")

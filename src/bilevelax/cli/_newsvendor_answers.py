@@ -110,14 +110,29 @@ def split_orders(model: Any, table: Any, X: Any, orders: np.ndarray, capacity: s
         )
     if schema.lead_time:
         raise ValueError("`--capacity` with a lead time is not supported: order without it, and split by hand.")
-    day = np.arange(rows)
-    if schema.series:
-        day = np.unique(table[schema.date].astype(str), return_inverse=True)[1] if schema.date else np.zeros(rows, int)
-    limits = capacity_of(table, capacity, day, file)
+    room = room_of(schema, table, capacity, file)
     atoms = model.conditional().atoms(X.to_numpy(float), ATOMS)  # (rows, atoms, products)
     h, b = (np.broadcast_to(np.asarray(price, float), orders.shape).ravel() for price in model.costs().values())
     flat = np.moveaxis(atoms, 1, 2).reshape(rows * outputs, ATOMS)
-    return split(orders.ravel(), flat, h, b, np.repeat(day, outputs), limits).reshape(orders.shape)
+    return split(orders.ravel(), flat, h, b, np.repeat(room.days, outputs), room.limits).reshape(orders.shape)
+
+
+class Room(NamedTuple):
+    """A capacity: which day each row belongs to, and the units of each day."""
+
+    days: np.ndarray
+    limits: np.ndarray
+
+
+def room_of(schema: Any, table: Any, capacity: str, file: Path) -> Room:
+    """Rows of a date share it where a row is a product; else each row has its own."""
+    import numpy as np
+
+    days = np.arange(len(table))
+    if schema.series:
+        dates = table[schema.date].astype(str) if schema.date else np.zeros(len(table))
+        days = np.unique(dates, return_inverse=True)[1]
+    return Room(days, capacity_of(table, capacity, days, file))
 
 
 def capacity_of(table: Any, option: str, day: np.ndarray, file: Path) -> np.ndarray:

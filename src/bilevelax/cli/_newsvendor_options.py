@@ -33,7 +33,9 @@ Ids = Annotated[
 Stockout = Annotated[
     str | None, typer.Option(help="Column that says whether the day sold out (1 or 0), or holds the stock of the day.")
 ]
-Lags = Annotated[str | None, typer.Option(help="Past demand as context: days back, such as 7,28.")]
+Lags = Annotated[
+    str | None, typer.Option(help="Past demand as context: days back, such as 7,28; auto: these if they pay.")
+]
 Holidays = Annotated[str | None, typer.Option(help="Public holidays of a country: DE, FR, US, DE-BY, ...")]
 LeadTime = Annotated[int, typer.Option(help="Days until an order arrives; orders then fill up the stock.")]
 Perturb = Annotated[
@@ -43,7 +45,10 @@ Penalty = Annotated[str, typer.Option(help="Price of moving them: a number, inf,
 Folds = Annotated[int, typer.Option(help="Folds in time that choose; 1: the last fifth of the rows.")]
 Policy = Annotated[str, typer.Option(help="mlp, soft_forest, linear, or auto to choose.")]
 MaxIter = Annotated[int | None, typer.Option(help="Training steps; by default 800, more for many rows.")]
-Pack = Annotated[float | None, typer.Option(help="Order whole packs of so many units; 1: whole units.")]
+Pack = Annotated[
+    float | None,
+    typer.Option(help="Order whole packs of so many units; by default 1 where demand is whole, 0: any amount."),
+]
 Minimum = Annotated[float, typer.Option(help="Order at least so many units.")]
 OnHand = Annotated[str | None, typer.Option(help="With a lead time: column of the stock, by default on_hand.")]
 OnOrder = Annotated[
@@ -111,8 +116,15 @@ def penalty_option(word: str) -> Any:
         raise ValueError(f"`--penalty` must be a number, inf, cv or auto. Got {word!r}.") from None
 
 
-def prices(holding: str, backlog: str | None, service_level: float | None, targets: list[str] | None) -> dict[str, Any]:
+def prices(
+    holding: str, backlog: str | None, service_level: float | None, targets: list[str] | None, ids: str | None = None
+) -> dict[str, Any]:
     """The two costs; without targets, those given per product are not looked at yet."""
+    if ids and "=" in f"{holding}{backlog}":
+        raise ValueError(
+            "Costs per product and --id together are not supported: give one cost, or fit products of different costs "
+            "from files of their own."
+        )
     if targets is None:
         holding = "1" if "=" in holding else holding
         backlog = "1" if backlog and "=" in backlog else backlog

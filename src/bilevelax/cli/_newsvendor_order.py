@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilevelax.cli._newsvendor_answers import split_orders
+from bilevelax.cli._newsvendor_answers import Room, room_of, split_orders
 from bilevelax.cli._newsvendor_work import Model, load
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
         orders = split_orders(model, told.table, X, orders, wishes.capacity, file)
     stock = stock_of(told.table, model.schema, wishes, file)
     orders = (orders - stock).clip(0) if stock is not None else orders
-    orders = in_packs(orders, wishes.pack, wishes.minimum, down=wishes.capacity is not None)
+    pack = 1.0 if wishes.pack is None and model.schema.whole else wishes.pack
+    room = None if wishes.capacity is None else room_of(model.schema, told.table, wishes.capacity, file)
+    orders = in_packs(orders, pack, wishes.minimum, room)
     seen = model.outlook(X, orders if stock is None else orders + stock)
     return Ordered(model, told.table, X, orders, seen, [*told.notes, *notes])
 
@@ -97,21 +99,38 @@ def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray 
     return total
 
 
-def in_packs(orders: np.ndarray, pack: float | None, minimum: float, down: bool = False) -> np.ndarray:
+def in_packs(orders: np.ndarray, pack: float | None, minimum: float, room: Room | None = None) -> np.ndarray:
     """Orders of at least ``minimum``, in whole packs: the nearest number of them that is enough for the minimum.
 
-    ``down``: never more than was asked for, as under a capacity.
+    Without a pack, or with one of 0 units, orders are as they were computed. Under a capacity the packs of a day fit
+    into its room.
     """
     import numpy as np
 
     if not (math.isfinite(minimum) and minimum >= 0):
         raise ValueError(f"`--minimum` must be a number >= 0. Got {minimum:g}.")
-    if pack is None:
+    if pack is None or pack == 0:
         return np.maximum(orders, minimum) if minimum else orders
     if not (math.isfinite(pack) and pack > 0):
-        raise ValueError(f"`--pack` must be a positive number of units. Got {pack:g}.")
-    packs = np.maximum(np.floor(orders / pack + (1e-9 if down else 0.5)), np.ceil(minimum / pack - 1e-9)) * pack
+        raise ValueError(f"`--pack` must be a positive number of units, or 0 for any amount. Got {pack:g}.")
+    nearest = np.floor(orders / pack + 0.5)
+    nearest = nearest if room is None else packs_within(nearest, orders / pack, room.days, room.limits / pack)
+    packs = np.maximum(nearest, np.ceil(minimum / pack - 1e-9)) * pack
     return packs.astype(int) if float(pack).is_integer() else packs
+
+
+def packs_within(nearest: np.ndarray, wanted: np.ndarray, days: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """The nearest whole numbers, or where a day has no room for them those below, and above where most is missing."""
+    import numpy as np
+
+    packs = nearest.copy()
+    for day in np.flatnonzero(np.bincount(days, nearest.sum(axis=1)) > limits + 1e-9):
+        rows = np.flatnonzero(days == day)
+        below = np.floor(wanted[rows] + 1e-9)
+        up = np.zeros(below.size)
+        up[np.argsort(-(wanted[rows] - below).ravel(), kind="stable")[: int(limits[day] + 1e-9 - below.sum())]] = 1
+        packs[rows] = below + up.reshape(below.shape)
+    return packs
 
 
 def shown(ordered: Ordered) -> Any:

@@ -59,23 +59,28 @@ def read_past(file: Path, asked: Asked) -> Past:
 
 def encoded(file: Path, schema: Any, asked: Asked, known: Any, found: list[str]) -> Past:
     """The rows as numbers; the schema learns dates, products, lags and the lead time here."""
-    from bilevelax.tables import holidays, lags, series, stockouts
+    from bilevelax.tables import health, holidays, lags, series, stockouts
     from bilevelax.tables.calendar import learn_calendar
     from bilevelax.tables.schema import named
 
     require_what_it_needs(schema, asked)
     notes, history = list(known.notes), None
+    schema.whole = bool((known.y % 1 == 0).all())
     if schema.date:
         known, when = in_time_order(known, schema, file, notes)
+        if not asked.ids and not health.repeated_findings(known.table, schema.targets, known.rows):
+            found += health.same_day_findings(when, known.rows)
         schema.calendar = learn_calendar(when, "trend" if asked.dates == "auto" else asked.dates)
         schema.holidays = holidays.require_country(asked.holidays) if asked.holidays else None
+    found += [] if asked.ids else health.zero_findings(known.y, schema.targets)
     if asked.ids:
         schema.series = series.learn_series(named(asked.ids, known.table.columns), known.table, known.y)
     sold_out = stockouts.mask(known.table, schema.stockout, schema.targets, known.y, file) if schema.stockout else None
     if schema.date:
         history = history_of(when, schema, known)
     if asked.lags:
-        schema.lags = lags.learn_lags(lags.lags_option(asked.lags), known.y)
+        days = lags.days_asked(asked.lags, None if history is None else history.days)
+        schema.lags = lags.learn_lags(days, known.y) if days else None
     X, filled = schema.encode(known.table, file, history)
     past = Past(file, schema, X, known.y, [*notes, *filled], found, history, sold_out)
     return protected(past, asked.lead_time) if asked.lead_time else past
@@ -84,7 +89,7 @@ def encoded(file: Path, schema: Any, asked: Asked, known: Any, found: list[str])
 def require_what_it_needs(schema: Any, asked: Asked) -> None:
     """Options that make no sense without a column of dates, or together."""
     for name in ("lags", "holidays", "lead_time"):
-        if getattr(asked, name) and not schema.date:
+        if getattr(asked, name) not in (None, 0, "auto") and not schema.date:
             option = name.replace("_", "-")
             raise ValueError(f"`--{option}` needs a column of dates, one row a day: name it with --date.")
     if asked.ids and len(schema.targets) > 1:
@@ -111,7 +116,8 @@ def in_time_order(known: Any, schema: Any, file: Path, notes: list[str]) -> tupl
     if (np.diff(order) < 0).any():
         notes.append(f"rows were sorted by {schema.date}")
         table = known.table.iloc[order].reset_index(drop=True)
-        known, when = known._replace(table=table, y=known.y[order]), when.iloc[order].reset_index(drop=True)
+        known = known._replace(table=table, y=known.y[order], rows=known.rows[order])
+        when = when.iloc[order].reset_index(drop=True)
     return known, when
 
 
@@ -135,35 +141,3 @@ def protected(past: Past, lead_time: int) -> Past:
     told = [f"demand is that of {lead_time + 1} days: the lead time and one day until the next order arrives"]
     told += [f"{missing} days inside have no row; they count as days without demand"] if missing else []
     return past._replace(X=past.X[whole].reset_index(drop=True), y=y[whole], notes=[*past.notes, *told])
-
-
-ORIGINS, CLEARLY = 3, 0.98  # rolling origins that choose, and the share of the cost that a trend has to reach
-
-
-def with_trend_chosen(past: Past, costs: dict[str, Any]) -> Past:
-    """``--dates auto``: the years stay a column where a forest with them is clearly cheaper on later days.
-
-    Beyond the last day of training the trend stays as it was there, whatever is chosen.
-    """
-    import numpy as np
-    from sklearn.model_selection import TimeSeriesSplit
-
-    from bilevelax.sklearn import WeightedSampleAverage
-    from bilevelax.sklearn.conditional import Forest
-
-    if past.schema.date is None or len(past.y) < 20 * ORIGINS:
-        ratios = np.full(ORIGINS, np.inf)
-    else:
-        X, plain = past.X.to_numpy(float), past.X.drop(columns="years").to_numpy(float)
-        paid = np.zeros((2, ORIGINS))
-        for k, (train, held) in enumerate(TimeSeriesSplit(ORIGINS).split(X)):
-            for i, contexts in enumerate((X, plain)):
-                forest = WeightedSampleAverage(**costs, conditional=Forest(trees=50), random_state=0)
-                paid[i, k] = forest.fit(contexts[train], past.y[train]).decision_cost(contexts[held], past.y[held])
-        ratios = paid[0] / np.maximum(paid[1], 1e-300)
-    if ratios.mean() < CLEARLY and (ratios < 1).sum() >= 2:
-        return past._replace(notes=[*past.notes, f"trend: used, costs on later rows fall to {ratios.mean():.0%}"])
-    if past.schema.calendar:
-        past.schema.calendar["trend"] = False
-    told = "trend: not used, costs on later rows do not fall clearly"
-    return past._replace(X=past.X.drop(columns="years", errors="ignore"), notes=[*past.notes, told])

@@ -14,9 +14,10 @@ import typer
 from bilevelax.base.text_table import Table, plain, show
 from bilevelax.cli import _newsvendor_answers, _newsvendor_order, _newsvendor_work
 from bilevelax.cli import _newsvendor_options as options
+from bilevelax.cli._newsvendor_choices import with_columns_chosen
 from bilevelax.cli._newsvendor_later import recent_drift
 from bilevelax.cli._newsvendor_more import explain, update
-from bilevelax.cli._newsvendor_past import Asked, read_past, with_trend_chosen
+from bilevelax.cli._newsvendor_past import Asked, read_past
 from bilevelax.cli._options import AsJson
 from bilevelax.cli._terminal import busy, print_json
 from bilevelax.cli._terminal import results as say
@@ -75,7 +76,7 @@ def fit(
     asked = Asked(target, date, category, dates, ids, stockout, lags, holidays, lead_time)
     settings = {"penalty": options.penalty_option(penalty), "cv": None if folds == 1 else folds, "policy": policy}
     settings |= {"max_iter": max_iter, "random_state": seed}
-    prices = lambda targets: options.prices(holding, backlog, service_level, targets)
+    prices = lambda targets: options.prices(holding, backlog, service_level, targets, ids)
     fit_file(file, asked, prices, perturb, settings, out, as_json)
 
 
@@ -87,7 +88,7 @@ def fit_file(
     with busy(f"Reading {file}"):
         past = read_past(file, asked)
         costs = prices(past.schema.targets)
-        past = with_trend_chosen(past, costs) if asked.dates == "auto" else past
+        past = with_columns_chosen(past, costs, asked)
     told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"
     if not as_json:
@@ -134,7 +135,7 @@ def choice_lines(model: Any, products: list[str]) -> list[str]:
     )
     lines = [f"Rule: {model.chosen_['policy']} on {kind}; cost on days held out {ours:.4g} ({costs or 'no baselines'})"]
     if model.fallback_:
-        lines.append(f"The {model.fallback_} was clearly cheaper on those days, so it orders instead of the rule")
+        lines.append(f"The {model.fallback_} was cheaper on those days, so it orders")
     names = products if len(products) == len(model.service_target_) > 1 else [""] * len(model.service_target_)
     told = [
         f"{name} {achieved:.0%} ({target:.0%})".strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,16 @@ from bilevelax.core.estimate import Cost, Count, Estimate, Estimator, stateless
 from bilevelax.core.problem import Eta, Key, Problem, X, Xi, Y
 
 Weighted = tuple[Eta, jax.Array]  # outcomes of a context and their weights
+
+
+class Envelope(NamedTuple):
+    """What it was made of; ``light``: nothing is drawn for a context, and answers come from gradient steps."""
+
+    batch: int
+    light: bool
+
+
+Steps = int | Callable[[Problem], Any]  # a number, or what tells it of a problem
 
 
 def outcomes_of(key: Key, problem: Problem, xi: Xi, n: int | str) -> Weighted:
@@ -41,7 +51,7 @@ def step_size_of(problem: Problem, j: Count) -> Any:
     return 2 / (problem.mu_g + problem.L_g1)
 
 
-def best_answers(problem: Problem, x: X, xi: Xi, eta: Weighted, steps: int, step_size: float | None = None) -> Y:
+def best_answers(problem: Problem, x: X, xi: Xi, eta: Weighted, steps: Count, step_size: float | None = None) -> Y:
     """y at stacked contexts: gradient steps on E g, down from y_1^0, all contexts in one gradient."""
     whole = summed(problem.weighted())
 
@@ -52,7 +62,7 @@ def best_answers(problem: Problem, x: X, xi: Xi, eta: Weighted, steps: int, step
     return lax.fori_loop(0, steps, step, jax.vmap(lambda xi: problem.start(x, xi))(xi))
 
 
-def envelope(batch: int = 1, steps: int = 16, n: int | str = 32, step_size: float | None = None) -> Estimator:
+def envelope(batch: int = 1, steps: Steps = 16, n: int | str = 32, step_size: float | None = None) -> Estimator:
     r"""The envelope theorem (Danskin): grad_1 f at the follower's answer, no implicit term.
 
     .. math::
@@ -66,13 +76,15 @@ def envelope(batch: int = 1, steps: int = 16, n: int | str = 32, step_size: floa
 
     Args:
         batch: contexts.
-        steps: gradient steps to their answers.
+        steps: gradient steps to their answers; or a function of the problem that tells them from its data, where one
+            program is to serve followers that move and followers that do not.
         n: samples of each context, or ``"all"`` for every outcome of a problem with ``support``.
         step_size: by default 2 / (mu_g + L_g1) where the problem knows both, else 1, 2/3, 2/4, ..., which fits a g
             whose curvature in y is about one.
     """
     require_integer("batch", "envelope", batch, 1)
-    require_integer("steps", "envelope", steps, 0)
+    if not callable(steps):
+        require_integer("steps", "envelope", steps, 0)
     if isinstance(n, str) and n != "all":
         raise ValueError(f"`n` of envelope must be an integer >= 1, or 'all' for every outcome. Got {n!r}.")
     if not isinstance(n, str):
@@ -86,9 +98,12 @@ def envelope(batch: int = 1, steps: int = 16, n: int | str = 32, step_size: floa
         require_unconstrained("envelope", problem)
         xi = jax.vmap(problem.context)(addresses(key, 0))
         eta = jax.vmap(lambda key, xi: outcomes_of(key, problem, xi, n))(addresses(key, batch), xi)
-        y = best_answers(problem, x, xi, eta, steps, step_size)
+        taken = steps(problem) if callable(steps) else steps
+        y = best_answers(problem, x, xi, eta, taken, step_size)
         grad = trees.scale(1 / batch, summed(problem.weighted()).grad_f(x, y, eta, xi)[0])
         drawn = batch * eta[1].shape[1]
-        return Estimate(grad, Cost(xi=batch, eta=drawn, grad_f=drawn, grad_g=steps * drawn), {}, (xi, y))
+        return Estimate(grad, Cost(xi=batch, eta=drawn, grad_f=drawn, grad_g=taken * drawn), {}, (xi, y))
 
-    return stateless(estimate, contexts=lambda key: addresses(key, 0), generic=True)
+    return stateless(
+        estimate, settings=Envelope(batch, n == "all"), contexts=lambda key: addresses(key, 0), generic=True
+    )

@@ -16,6 +16,7 @@ from bilevelax.problems.validate import outcome
 LITTLE = 1024  # numbers that a solve handles for a sample, below which compiling it takes longer than running it
 SAMPLES = 1024  # of a context, in that count
 STEPS = 1000  # of a run: beyond, what an optimised step saves is more than its program takes to compile
+RULES = 2**14  # numbers in x, up to which steps of gradients alone (`envelope`) run as fast where they compile sooner
 ALL_STEPS = 10_000_000  # numbers that all solves of a run handle for a sample
 
 
@@ -45,8 +46,11 @@ def how_to_compile(problem: Problem, estimator: Estimator, x: X, T: int | None =
     """The program of T steps: ``optimised``; ``small``, sooner compiled and as fast; or ``at once``, not optimised.
 
     The last where an estimator that solves its followers is soon done. By measurement (`python benchmarks/run.py ridge
-    latency`). Epochs of SGD are long loops, in which optimisation pays; so do steps without a known end.
+    latency`; of `envelope`, a newsvendor's fit). Epochs of SGD are long loops, in which optimisation pays; so do steps
+    without a known end.
     """
+    if getattr(innermost(estimator).settings, "light", False):
+        return "small" if sum(leaf.size for leaf in jax.tree.leaves(x)) <= RULES else "optimised"
     each = handled(problem, x)
     if each > LITTLE:
         return "optimised"

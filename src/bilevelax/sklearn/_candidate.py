@@ -10,6 +10,7 @@ MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
 
 
 RIVALS = ("forest", "boosted quantile", "linear quantile")  # baselines that may order instead of a rule
+BLEND = "mean of forest and rule"  # and so may this
 
 
 class Candidate(NamedTuple):

@@ -1,13 +1,12 @@
 """Policy, conditional and adversary chosen by true costs on later rows (rolling origin), by successive halving.
 
-Programs are shared: one for each kind of policy and adversary serves all conditionals, penalties, folds. What is tried:
+One program serves all conditionals, penalties and folds. What is tried:
 
-1. the first policy with each conditional, all steps, every fold;
-2. where rows as they are won, each other policy: only a rule that finds structure by itself has to be another one;
-3. the winner with each other adversary. Entropic noise is tried on rows as they are only: a conditional that
-   smooths over rows has smoothed over contexts already.
+1. the policy with each conditional, all steps, every fold;
+2. the winner with each other adversary: a rival takes a quarter of the steps on the last fold, and all on every fold
+   only where it is then ahead.
 
-In 2 and 3 a rival takes a quarter of the steps on the last fold, and all on every fold only where it is then ahead.
+Another policy, and the entropic adversary, would each be a program of its own, and are tried where they are asked for.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ import numpy as np
 from jax import random
 
 from bilevelax.applications.newsvendor.loss import newsvendor_cost
-from bilevelax.applications.newsvendor.orders import orders
+from bilevelax.applications.newsvendor.orders import placed_orders
 from bilevelax.applications.newsvendor.padding import bucket
 from bilevelax.applications.newsvendor.prepare import WeightedDemands
 from bilevelax.core.problem import X
+from bilevelax.sklearn._calibration import service_target
 from bilevelax.sklearn._candidate import Candidate
 from bilevelax.sklearn._search import Split
 from bilevelax.sklearn._training import Lesson, Trained, Training, lesson_of, train
@@ -30,10 +30,10 @@ from bilevelax.sklearn.conditional import make_conditional
 
 SEARCHED = 8_000  # rows, evenly spaced, that the search sees
 LEAST = 40  # rows to search on
-POLICIES = ("mlp", "soft_forest")  # that "auto" tries, in this order
+POLICY = "mlp"  # of "auto"
 WAYS = ("forest", "dirac")  # conditionals that "auto" tries
 SHARES = (0.25, 0.5, 1.0)  # of the steps, among which those of a rule on rows as they are may end
-QUARTER = 0.25
+QUARTER, AHEAD = 0.25, 0.995  # of the steps; share of the leader's cost that a rival has to reach by then
 
 How = Callable[[Candidate], Training]
 
@@ -103,25 +103,17 @@ class Search:
         return self.tried[-1]
 
     def is_ahead(self, candidate: Candidate, leader: Tried) -> bool:
-        """After a quarter of the steps on the last fold."""
+        """After a quarter of the steps on the last fold, by more than noise."""
         history = self.run(candidate, len(self.folds) - 1, max(1, round(QUARTER * self.steps))).history
-        return history[-1]["validation"] < leader.last[min(len(history), len(leader.last)) - 1]
+        return history[-1]["validation"] < AHEAD * leader.last[min(len(history), len(leader.last)) - 1]
 
     def choose(
-        self,
-        policies: list[Any],
-        conditionals: list[Any],
-        adversaries: list[tuple[float, Any]],
-        whole_path: bool = False,
+        self, policy: Any, conditionals: list[Any], adversaries: list[tuple[float, Any]], whole_path: bool = False
     ) -> Tried:
         """The one with the least mean cost on rows held out; ``whole_path``: no adversary is left out early."""
-        first = adversaries[0]
-        best = min((self.judge(Candidate(policies[0], each, *first)) for each in conditionals), key=cost_of)
-        seen = is_as_seen(best.candidate.conditional)
-        others = policies[1:] if seen or len(conditionals) == 1 else []
-        best = self.best_of(best, [best.candidate._replace(policy=policy) for policy in others])
-        asked = [one for one in adversaries[1:] if seen or one[1] is None or first[1] is not None]
-        rivals = [best.candidate._replace(penalty=price, noise=noise) for price, noise in asked]
+        first, *others = adversaries
+        best = min((self.judge(Candidate(policy, each, *first)) for each in conditionals), key=cost_of)
+        rivals = [best.candidate._replace(penalty=price, noise=noise) for price, noise in others]
         return self.best_of(best, rivals, everyone=whole_path)
 
     def best_of(self, leader: Tried, rivals: list[Candidate], everyone: bool = False) -> Tried:
@@ -133,8 +125,14 @@ class Search:
         placed = []
         for fold, x in enumerate(tried.ends):
             how, prepared = self.how_of(tried.candidate), self.lesson(tried.candidate, fold).prepared
-            placed.append(prepared.demands.back(orders(how.static, x, prepared.contexts, self.folds[fold][1].X)))
+            placed.append(placed_orders(how.policy, how.static, x, prepared, self.folds[fold][1].X))
         return placed
+
+    def forest_orders(self, fold: int) -> np.ndarray:
+        """Those of the baseline of that name for the held-out rows: its forest is fitted already."""
+        held, target = self.folds[fold][1], service_target(self.sample)
+        forest = self.lesson(Candidate("mlp", "forest", np.inf), fold).prepared.conditional
+        return np.diagonal(forest.quantiles(held.X, target), axis1=1, axis2=2).copy()
 
     def costs(self, placed: list[np.ndarray]) -> np.ndarray:
         """Of every held-out row, fold after fold."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bilevelax.applications.newsvendor.prepare import Prepared
-from bilevelax.sklearn._candidate import Candidate
-from bilevelax.sklearn.conditional import make_conditional
+from bilevelax.sklearn._candidate import BLEND, Candidate
+from bilevelax.sklearn.conditional import Forest, make_conditional
 from bilevelax.tables.columns import OWNER
 
 
@@ -27,6 +27,7 @@ class KeepsRows:
     _kept: tuple[np.ndarray, np.ndarray] | None
     _baseline: Any
     _folder: Path
+    _forest: Any = None
 
     def _kept_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Training rows, where `fit` kept them or the model's folder does."""
@@ -48,8 +49,21 @@ class KeepsRows:
             from bilevelax.sklearn.baselines import baselines  # that part stands on this one
 
             named = baselines(self.holding_cost, self.backlog_cost, random_state=self.seed_)
-            self._baseline = named[str(self.fallback_)].fit(*self._kept_rows())
+            name = "forest" if self.fallback_ == BLEND else str(self.fallback_)
+            made, forest = named[name], self._stored_forest() if name == "forest" else None
+            self._baseline = made.fit(*self._kept_rows()) if forest is None else made.with_conditional(forest)
         return self._baseline
+
+    def _stored_forest(self) -> Any:
+        """The forest that the model's folder keeps, None where it keeps none."""
+        if self.prepared_.conditional is not None:
+            return None
+        if self._forest is None:
+            from bilevelax.sklearn.persist import kept_trees
+
+            trees = kept_trees(self._folder, self)
+            self._forest = None if trees is None else Forest.of_trees(trees, *self._kept_rows())
+        return self._forest
 
     def _with_conditional(self) -> Prepared:
         """`prepared_` with the distribution of demand given contexts, which model folders do not hold."""
@@ -60,7 +74,13 @@ class KeepsRows:
         return self.prepared_
 
     def _demand_given_contexts(self) -> Any:
-        """The conditional for who asks how far demand may spread: a forest where the rule took rows as they are."""
+        """The conditional for who asks how far demand may spread: a forest where the rule took rows as they are.
+
+        Of a model that was read it knows contexts that are none of the training rows.
+        """
+        stored = self._stored_forest()
+        if stored is not None:
+            return stored
         conditional = self._with_conditional().conditional
         if not getattr(conditional, "is_as_seen", False):
             return conditional

@@ -9,7 +9,7 @@ import numpy as np
 from bilevelax.applications.newsvendor.prepare import WeightedDemands
 from bilevelax.sklearn._calibration import Calibration, calibrate, service_target
 from bilevelax.sklearn._candidate import Candidate
-from bilevelax.sklearn._choosing import LEAST, POLICIES, SEARCHED, WAYS, Search, Tried, rolling_splits
+from bilevelax.sklearn._choosing import LEAST, POLICY, SEARCHED, WAYS, Search, Tried, rolling_splits
 from bilevelax.sklearn._fallback import better_baseline
 from bilevelax.sklearn._search import Choice, Learned, finish, learn, splits_of
 from bilevelax.sklearn._settings import adversaries, steps_for, training_of
@@ -50,7 +50,7 @@ def uncalibrated(sample: WeightedDemands) -> Calibration:
 
 
 def _searched(model: Any, sample: WeightedDemands, plain: bool, steps: int) -> Lessons:
-    policies = list(POLICIES) if _is_auto(model.policy) else [model.policy]
+    policy = POLICY if _is_auto(model.policy) else model.policy
     conditionals = list(WAYS) if _is_auto(model.conditional) else [model.conditional]
     given = not isinstance(model.penalty, str)
     few = sample if model.cv is not None else sample.thinned(SEARCHED)
@@ -60,15 +60,15 @@ def _searched(model: Any, sample: WeightedDemands, plain: bool, steps: int) -> L
     if not splits:
         penalty, noise = adversaries(model)[0]
         penalty = min(penalty, FEW_ROWS_PENALTY) if not given and model.move_scales_.any() else penalty
-        candidate = Candidate(policies[0], conditionals[0], penalty, noise)
+        candidate = Candidate(policy, conditionals[0], penalty, noise)
         learned = finish(training_of(model, candidate, steps), sample, Choice(penalty, steps, {}, [], True), False)
         return Lessons(candidate, steps, learned, [], uncalibrated(sample), None, {})
     search = Search(lambda each: training_of(model, each, steps), few, splits, steps, model.early_stopping)
-    best = search.choose(policies, conditionals, adversaries(model), model.penalty == "cv")
+    best = search.choose(policy, conditionals, adversaries(model), model.penalty == "cv")
     placed, name = search.orders(best), None
     rivals: dict[str, float] = {}
     if plain and model.fallback:
-        name, theirs, rivals = better_baseline(model, search, search.costs(placed))
+        name, theirs, rivals = better_baseline(model, search, placed)
         placed = theirs if name else placed
     calibration = uncalibrated(sample)
     if model.calibrate:

@@ -58,8 +58,7 @@ def adversaries(model: Any) -> list[tuple[float, float | None]]:
         return [(np.inf, None)]
     if model.ambiguity == "entropic":
         return [(penalty, noise) for penalty in penalties]
-    also = [(penalty, noise) for penalty in few[:2]] if model.penalty == model.ambiguity == "auto" else []
-    return [*((penalty, None) for penalty in penalties), *also]
+    return [(penalty, None) for penalty in penalties]
 
 
 @lru_cache(maxsize=64)
@@ -69,7 +68,7 @@ def make_estimator(choice: Any, batch: int, steps: int, is_entropic: bool = Fals
         return choice
     require_choice("estimator", OWNER, choice, ESTIMATORS)
     if choice == "auto":
-        return envelope(batch, 1, n=DRAWS) if is_entropic else envelope(batch, steps, n="all")
+        return envelope(batch, 1, n=DRAWS) if is_entropic else envelope(batch, wasserstein.ascent_of(steps), n="all")
     made = {"rt_mlmc": lambda: rt_mlmc(4), "dl_sgd": lambda: dl_sgd(4)}
     made["saa"] = lambda: saa(n=DRAWS if is_entropic else "all")
     return minibatch(made[choice](), batch)
@@ -87,6 +86,7 @@ def training_of(model: Any, candidate: Candidate, steps: int) -> Training:
     x1, static = members_of(factory, model.n_features_in_, model.n_outputs_, model.members, model.seed_)
     is_entropic = candidate.noise is not None
     return Training(
+        policy=candidate.policy,
         x1=x1,
         static=static,
         losses=(entropic if is_entropic else wasserstein).losses_of(static, float(model.smoothing)),

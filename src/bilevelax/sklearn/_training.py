@@ -28,6 +28,7 @@ LOOKED = 20_000  # rows, evenly spaced, whose costs make the curves and choose s
 class Training(NamedTuple):
     """What the settings of a newsvendor come to, apart from rows, penalty and number of steps."""
 
+    policy: Any  # as `make_policy` wants it
     x1: X
     static: PyTree  # what the rules of x share
     losses: Losses
@@ -102,11 +103,11 @@ class Watch:
         return bool(since) and 0 < self.patience < len(since) - int(np.argmin(since)), {}
 
 
-def costs_of(static: PyTree, lesson: Lesson) -> Callable[[X], dict[str, float]]:
-    """x -> mean true cost of a row, of those trained on and of those held out."""
-    samples = {"train": lesson.train} | ({} if lesson.held is None else {"validation": lesson.held})
-    few = {name: sample.thinned(LOOKED) for name, sample in samples.items()}
-    return lambda x: {name: mean_cost(static, x, lesson.prepared, sample) for name, sample in few.items()}
+def costs_of(how: Training, lesson: Lesson) -> Callable[[X], dict[str, float]]:
+    """x -> mean true cost of a row, of those held out, or of those trained on where none are."""
+    name, sample = ("train", lesson.train) if lesson.held is None else ("validation", lesson.held)
+    few = sample.thinned(LOOKED)
+    return lambda x: {name: mean_cost(how.policy, how.static, x, lesson.prepared, few)}
 
 
 class Trained(NamedTuple):
@@ -120,7 +121,7 @@ class Trained(NamedTuple):
 
 def train(how: Training, lesson: Lesson, penalty: float, x1: X, key: Key, T: int, patience: int = 0) -> Trained:
     """`minimize` under watch."""
-    watch = Watch(costs_of(how.static, lesson), patience)
+    watch = Watch(costs_of(how, lesson), patience)
     result: Result = minimize(
         how.problem(how.under(lesson.rows, penalty)),
         how.estimator,

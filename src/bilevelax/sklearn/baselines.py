@@ -77,6 +77,12 @@ class WeightedSampleAverage(_Baseline):
         self.conditional_ = made.fit(X, y, random_state=self.random_state)
         return self
 
+    def with_conditional(self, conditional: Any) -> WeightedSampleAverage:
+        """Fitted by what was fitted on the rows before."""
+        self._start(conditional.X_, conditional.y_)
+        self.conditional_ = conditional
+        return self
+
     def predict(self, X: Any) -> np.ndarray:
         """The weighted quantile at each context."""
         contexts = self._contexts(X)

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from bilevelax.applications.newsvendor.weights import Conditional, within_fences
 from bilevelax.base.errors import require_choice
+from bilevelax.sklearn.stored_forest import Trees
 
 CONDITIONALS = ("forest", "knn", "kernel", "groups", "dirac", "neighbours")
 
@@ -45,29 +46,40 @@ class Forest(Conditional):
         target = within_fences(self.y_)  # else one typo decides where trees split
         target = target / np.where(target.std(axis=0) > 0, target.std(axis=0), 1.0)  # outputs count alike
         self.forest_.fit(self.X_, target[:, 0] if target.shape[1] == 1 else target)
-        leaves = self.forest_.apply(self.X_)
-        sizes = [tree.tree_.node_count for tree in self.forest_.estimators_]
-        self.offsets_ = np.concatenate([[0], np.cumsum(sizes)])
-        n, trees = leaves.shape
-        cells = (leaves + self.offsets_[:-1]).ravel()
-        members = sparse.csr_matrix((np.ones(n * trees), (cells, np.repeat(np.arange(n), trees))))
-        counts = np.asarray(members.sum(axis=1)).ravel()
-        self.members_ = sparse.diags(1 / np.maximum(counts, 1)) @ members  # (cells, rows): uniform in each leaf
-        self.unseen_ = np.ones((n, trees), bool)
+        self.trees_ = Trees.of(self.forest_)
+        self._gather(self._cells(self.X_))
+        self.unseen_ = np.ones((self.n_rows_, self.trees), bool)
         for t, rows in enumerate(self.forest_.estimators_samples_):
             self.unseen_[rows, t] = False
 
+    @classmethod
+    def of_trees(cls, trees: Trees, X: np.ndarray, y: np.ndarray) -> Forest:
+        """A forest that was fitted on these rows before, for contexts that are none of them."""
+        made = cls(len(trees.roots))
+        made.X_, made.y_, made.rows_, made.n_rows_, made.trees_ = X, y, np.arange(len(X)), len(X), trees
+        made._gather(trees.apply(X))
+        return made
+
+    def _cells(self, X: np.ndarray) -> np.ndarray:
+        """Numbers (rows, trees) of the leaves, over all trees."""
+        return self.forest_.apply(X) + self.trees_.roots if hasattr(self, "forest_") else self.trees_.apply(X)
+
+    def _gather(self, cells: np.ndarray) -> None:
+        n, trees = cells.shape
+        shape, places = (len(self.trees_.left), n), (cells.ravel(), np.repeat(np.arange(n), trees))
+        members = sparse.csr_matrix((np.ones(n * trees), places), shape=shape)
+        counts = np.asarray(members.sum(axis=1)).ravel()
+        self.members_ = sparse.diags(1 / np.maximum(counts, 1)) @ members  # (cells, rows): uniform in each leaf
+
     def _weights(self, X: np.ndarray, own: np.ndarray | None) -> sparse.csr_matrix:
-        leaves = self.forest_.apply(X)
-        n, trees = leaves.shape
+        cells = self._cells(X)
+        n, trees = cells.shape
         use = np.ones((n, trees))
         if own is not None:
             unseen = np.where((own >= 0)[:, None], self.unseen_[np.maximum(own, 0)], True)
             use = np.where(unseen.any(axis=1, keepdims=True), unseen, True).astype(float)
-        cells = (leaves + self.offsets_[:-1]).ravel()
-        lookup = sparse.csr_matrix(
-            (use.ravel(), (np.repeat(np.arange(n), trees), cells)), shape=(n, self.members_.shape[0])
-        )
+        places = (np.repeat(np.arange(n), trees), cells.ravel())
+        lookup = sparse.csr_matrix((use.ravel(), places), shape=(n, self.members_.shape[0]))
         W = lookup @ self.members_
         W.sort_indices()
         return W

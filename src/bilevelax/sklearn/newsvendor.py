@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from bilevelax.applications.newsvendor.padding import LEAST_ROWS
 from bilevelax.applications.newsvendor.prepare import WeightedDemands, problem_rows
 from bilevelax.applications.newsvendor.stored_rules import STORED_RULES, stored_orders
+from bilevelax.sklearn._candidate import BLEND
 from bilevelax.sklearn._kept import KeepsRows
 from bilevelax.sklearn._scored import ScoredByCost, costs_of
 from bilevelax.tables.columns import OWNER, dtypes_of, move_scales, names_of
@@ -43,14 +44,13 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
             ``inf`` is no robustness; ``"auto"`` chooses by validation cost, among few values; ``"cv"``
             tries a path from inf to 0.03, each value started at the policy of the one before.
         ambiguity: what the adversary may do: ``"wasserstein"``, move each context; ``"entropic"``, tilt
-            noise around it (a Sinkhorn ball); None, nothing; ``"auto"``, the first, and the second
-            too where ``penalty`` is ``"auto"``.
+            noise around it (a Sinkhorn ball); None, nothing; ``"auto"``, the first.
         noise: standard deviation of the entropic adversary's noise, in those of the columns.
         perturb: which columns the adversary may move, and how far: ``"auto"`` (columns with more
             than 12 different values), ``"all"``, ``"none"``, a dtype, names or numbers, a mask,
             factors of the standard deviation, or a dict {name: factor}.
         policy: ``"mlp"``, ``"soft_forest"`` (trees of oblique soft splits), ``"linear"``, a function (columns,
-            outputs, key) -> equinox module, or ``"auto"``: one of the first two, by validation cost.
+            outputs, key) -> equinox module; ``"auto"`` is the first.
         conditional: how P(demand | context) is estimated: ``"forest"``, ``"knn"``, ``"kernel"``,
             ``"groups"``, ``"dirac"`` (the rows as they are: any structure that the policy can
             find), an object of `bilevelax.sklearn.conditional`, or ``"auto"``: forest or dirac.
@@ -69,15 +69,15 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
         cv: what is held out to choose. None: the last ``validation_fraction`` of the rows, for ``"auto"`` also
             as many before them; a number of folds of `TimeSeriesSplit`, a scikit-learn splitter, or a list of (train,
             held) row numbers. Rows must be in the order of time.
-        fallback: where something is chosen and the forest, boosted or linear quantile is clearly cheaper on the
-            rows held out, order what that baseline orders.
+        fallback: where something is chosen and the forest, boosted or linear quantile is clearly cheaper on the rows
+            held out, order that; where the mean of the forest's orders and the rule's is cheaper, that mean.
         calibrate: where something is chosen, shift orders so that they cover demand as often as they should.
         random_state: seed.
         verbose: show a progress bar.
 
     Attributes:
         chosen_: policy, conditional, ambiguity, penalty and noise; ``tried_`` has the validation cost of each choice.
-        fallback_: name of the baseline that orders instead, or None; ``baseline_costs_``, those on the rows held out.
+        fallback_: name of what orders instead, or None; ``baseline_costs_``, those on the rows held out.
         service_target_, service_achieved_: share of days, for each output, on which demand should be covered, and was
             on held-out days with the correction ``shift_`` from days before; nan where nothing was held out.
             ``service_before_`` is the share without correction.
@@ -252,10 +252,10 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Orders (rows,) or (rows, outputs); never negative where demand never was."""
         X = self._contexts(X)
-        if self.fallback_:
-            orders = self._instead().predict(X).reshape(len(X), -1) + self.shift_
-        else:
-            orders = self.prepared_.demands.back(self._standardised_orders(X)) + self.shift_
+        parts = [self._instead().predict(X).reshape(len(X), -1)] if self.fallback_ else []
+        if self.fallback_ in (None, BLEND):
+            parts.append(self.prepared_.demands.back(self._standardised_orders(X)))
+        orders = sum(parts) / len(parts) + self.shift_
         if not np.isfinite(orders).all():
             row = int(np.argmin(np.isfinite(orders).all(axis=1)))
             raise ValueError(

@@ -12,9 +12,10 @@ from bilevelax.applications.newsvendor.prepare import Prepared, Scaling
 from bilevelax.applications.newsvendor.stored_rules import STORED_RULES
 from bilevelax.base.declared import either, integer, list_of, number, one_of, record, text
 from bilevelax.base.npz import Header, read_arrays
-from bilevelax.sklearn._candidate import RIVALS, Candidate
-from bilevelax.sklearn.model_folder import read_folder, require, write_folder
+from bilevelax.sklearn._candidate import BLEND, RIVALS, Candidate
+from bilevelax.sklearn.model_folder import REMEDY, read_folder, require, write_folder
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
+from bilevelax.sklearn.stored_forest import MOST_NODES, Trees
 from bilevelax.tables.schema import DECLARED, Schema
 
 KIND = "RobustNewsvendor"
@@ -57,7 +58,7 @@ DECLARED_FITTED = record(
         "chosen": record(
             {"policy": one_of(*STORED_RULES), "conditional": text(), "noise": either(number(1e-300), one_of(None))}
         ),
-        "fallback": either(one_of(None), one_of(*RIVALS)),
+        "fallback": either(one_of(None), one_of(*RIVALS, BLEND)),
         "shift": list_of(number()),
         "service": list_of(list_of(either(number(0, 1), one_of(None)))),
     },
@@ -89,6 +90,7 @@ def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str
     }
     if model.fallback_ and "X" not in arrays:
         arrays |= dict(zip(("X", "y"), model._kept_rows(), strict=True))
+    arrays |= trees_of(model, arrays)
     stored = {f"policy_{i}": a for i, a in enumerate(model._arrays)} | arrays
     stored["move_scales"] = model.move_scales_
     for name in ("contexts", "demands"):
@@ -160,6 +162,34 @@ def kept_rows(folder: Path, model: Any) -> tuple[np.ndarray, np.ndarray]:
 
     arrays = read_arrays(folder / "arrays.npz", ("X", "y"), shapes=shapes)
     return arrays["X"], arrays["y"]
+
+
+def trees_of(model: RobustNewsvendor, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The forest behind the range of demand, where it was fitted on the rows that are kept and is no large one."""
+    if "X" not in arrays or model._candidate.conditional not in ("forest", "dirac"):
+        return {}
+    forest = model._demand_given_contexts()
+    same = forest.X_.shape == arrays["X"].shape and np.array_equal(forest.y_, arrays["y"].reshape(forest.y_.shape))
+    return forest.trees_.stored() if same and len(forest.trees_.left) <= MOST_NODES else {}
+
+
+def kept_trees(folder: Path, model: Any) -> Trees | None:
+    """Those of `trees_of`, if the folder has any."""
+    names = [f"forest_{name}" for name in Trees._fields]
+
+    def shapes(headers: Mapping[str, Header]) -> dict[str, tuple[int, ...]]:
+        if not all(name in headers for name in names):
+            return {}
+        nodes = headers["forest_left"].shape[:1]
+        return {name: headers[name].shape[:1] if name == "forest_roots" else nodes for name in names}
+
+    arrays = read_arrays(folder / "arrays.npz", (), names, shapes=shapes)
+    if len(arrays) < len(names):
+        return None
+    try:
+        return Trees.read(arrays, model.n_features_in_)
+    except ValueError as error:
+        raise ValueError(f"{folder / 'arrays.npz'} is damaged or from another program ({error}): {REMEDY}.") from error
 
 
 def _policy_shapes(settings: dict[str, Any], fitted: dict[str, Any]) -> dict[str, tuple[int, ...]]:

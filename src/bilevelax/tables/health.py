@@ -13,8 +13,9 @@ from bilevelax.tables.dates import is_ambiguous, is_serial
 
 FAR = 20.0  # quartile distances from the upper quartile: beyond, a demand is taken for a typo
 TIMES = 10.0  # and so many times the median
-LEAK = 0.999  # correlation of a column with the demand that nobody could have known before
+LEAK = 0.99  # correlation of a column with the demand that nobody could have known before
 SHARE = 0.2  # of the rows lost to one product, or shared with the training rows
+NAMES, NAMED_ROWS, NAMED = (8, 1_000), 5, 5.0  # different numbers that may be names, rows of each, and F from which on
 
 
 def demand_findings(y: np.ndarray, names: list[str], rows: np.ndarray) -> list[str]:
@@ -34,6 +35,19 @@ def demand_findings(y: np.ndarray, names: list[str], rows: np.ndarray) -> list[s
             found.append(
                 f"{name}: {values[at]:.12g} in row {rows[at]} is {_times(values[at], middle)} the median. "
                 "A typo? It raises every order; mend it or leave the row out"
+            )
+    return found
+
+
+def zero_findings(y: np.ndarray, names: list[str]) -> list[str]:
+    """Products that begin with a long run of 0: not sold yet, or not asked for?"""
+    found = []
+    for name, values in zip(names, y.T, strict=True):
+        first = int(np.argmax(values != 0))
+        if first > SHARE * len(values):
+            found.append(
+                f"{name} is 0 on the first {first} of {len(values)} rows. If it was not sold yet, empty these cells "
+                "and fit it alone"
             )
     return found
 
@@ -79,6 +93,19 @@ def _are_dates(column: Any) -> bool:
     return len(text) > 0 and bool(text.str.match(r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})\b").all())
 
 
+def same_day_findings(when: Any, rows: np.ndarray) -> list[str]:
+    """Days that have a second row where nearly all have one: an entry that was corrected, and not taken out?"""
+    again = when.duplicated(keep=False).to_numpy()
+    if not again.any() or again.mean() > SHARE:
+        return []
+    first = np.flatnonzero(again & (when == when[again].iloc[0]).to_numpy())[:2]
+    return [
+        f"{int(when.duplicated().sum())} rows are of a day that has another row ({when.iloc[first[0]]:%Y-%m-%d} in "
+        f"rows {rows[first[0]]} and {rows[first[1]]}). Entered twice? Leave one out; of different products? Name the "
+        "column that tells them apart with --id"
+    ]
+
+
 def repeated_findings(table: Any, names: list[str], rows: np.ndarray) -> list[str]:
     """Rows that agree in everything known before, and contradict each other in demand."""
     before = [name for name in table.columns if name not in names]
@@ -98,7 +125,7 @@ def repeated_findings(table: Any, names: list[str], rows: np.ndarray) -> list[st
 
 
 def column_findings(table: Any, columns: dict[str, dict[str, Any]], y: np.ndarray, names: list[str]) -> list[str]:
-    """Columns that give the demand away."""
+    """Columns that give the demand away, and numbers that are names."""
     found = []
     for column, how in columns.items():
         if how["kind"] != "number":
@@ -111,7 +138,28 @@ def column_findings(table: Any, columns: dict[str, dict[str, Any]], y: np.ndarra
                     f"{column} gives {name} away (correlation above {LEAK}). "
                     "If it is not known before the day, take the column out of the file"
                 )
+            elif _are_names(values, demand):
+                found.append(
+                    f"{column} is used as a number, but its {len(np.unique(values))} whole numbers look like names "
+                    f"(demand jumps between them). If they are: --category {column}"
+                )
+                break
     return found
+
+
+def _are_names(values: np.ndarray, demand: np.ndarray) -> bool:
+    """Whether mean demands of whole numbers lie far from every parabola: an F test of groups against it."""
+    if not (np.isfinite(values).all() and (values % 1 == 0).all()):
+        return False
+    found, codes = np.unique(values, return_inverse=True)
+    k, n = len(found), len(values)
+    if not (NAMES[0] <= k <= NAMES[1]) or n < NAMED_ROWS * k:
+        return False
+    curve = np.vander((values - values.mean()) / values.std(), 3)
+    rest = demand - curve @ np.linalg.lstsq(curve, demand, rcond=None)[0]
+    within = demand - (np.bincount(codes, demand) / np.bincount(codes))[codes]
+    between = (rest @ rest - within @ within) / (k - 3)
+    return bool(between > NAMED * max(float(within @ within) / (n - k), 1e-300))
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from bilevelax.tables.windows import BEYOND, History, sums
 Lags = dict[str, Any]  # as stored in a model
 
 MOST = 400  # days back
+USUAL = (7, 28)  # days that "auto" looks back
 TIMES = 8  # how often the same way back again, where that day has no row
 DECLARED = record({"days": list_of(integer(1, MOST), least=1, most=20), "fill": list_of(number(), least=1)})
 
@@ -23,8 +24,15 @@ def lags_option(words: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1 or found[-1] > MOST:
-        raise ValueError(f"`--lags` must be days back between 1 and {MOST}, such as 7,28. Got {words!r}.")
+        raise ValueError(f"`--lags` must be days back between 1 and {MOST}, such as 7,28, or auto. Got {words!r}.")
     return found
+
+
+def days_asked(words: str, days: np.ndarray | None) -> list[int]:
+    """Those of the option; of ``auto`` a week and four of them, where so many days were seen four times."""
+    if words != "auto":
+        return lags_option(words)
+    return list(USUAL) if days is not None and len(np.unique(days)) >= 4 * max(USUAL) else []
 
 
 def learn_lags(days: list[int], y: np.ndarray) -> Lags:

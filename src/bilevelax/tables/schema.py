@@ -53,6 +53,7 @@ DECLARED = record(  # a `Schema` that was saved
         "series": either(products.DECLARED, one_of(None)),
         "stockout": list_of(text()),
         "lead_time": integer(0, 400),
+        "whole": YES_NO,
     },
 )
 
@@ -72,6 +73,7 @@ class Schema:
     series: products.Series | None = None  # of a long table
     stockout: list[str] = dataclasses.field(default_factory=list)  # columns that tell of lost demand
     lead_time: int = 0  # days until an order arrives
+    whole: bool = False  # demand was always a whole number
 
     def features(self) -> list[str]:
         """Names of the encoded columns."""

@@ -14,10 +14,12 @@ from bilevelax.applications.newsvendor.loss import newsvendor_cost
 from bilevelax.applications.newsvendor.padding import bucket, padded
 from bilevelax.applications.newsvendor.policies import cached_by_structure
 from bilevelax.applications.newsvendor.prepare import Prepared, Scaling, WeightedDemands
+from bilevelax.applications.newsvendor.stored_rules import STORED_RULES, stored_orders
 from bilevelax.base.compiling import program
 from bilevelax.core.problem import PyTree, X
 
 ORDERED_AT_ONCE = 2**13  # rows at once: the activations of one member stay in the cache
+IN_NUMPY = 2**11  # rows
 
 
 def orders(static: PyTree, x: X, scaling: Scaling, contexts: np.ndarray) -> np.ndarray:
@@ -42,9 +44,17 @@ def orders(static: PyTree, x: X, scaling: Scaling, contexts: np.ndarray) -> np.n
     return np.concatenate(parts)
 
 
-def mean_cost(static: PyTree, x: X, prepared: Prepared, sample: WeightedDemands) -> float:
+def placed_orders(policy: Any, static: PyTree, x: X, prepared: Prepared, contexts: np.ndarray) -> np.ndarray:
+    """Orders in units of demand; of a named rule for few rows in NumPy, which has no program to wait for."""
+    if isinstance(policy, str) and policy in STORED_RULES and len(contexts) <= IN_NUMPY:
+        arrays = [np.asarray(a) for a in jax.tree.leaves(x)]
+        return prepared.demands.back(stored_orders(STORED_RULES[policy], arrays, prepared.contexts, contexts))
+    return prepared.demands.back(orders(static, x, prepared.contexts, contexts))
+
+
+def mean_cost(policy: Any, static: PyTree, x: X, prepared: Prepared, sample: WeightedDemands) -> float:
     """Mean true cost of a row."""
-    placed = prepared.demands.back(orders(static, x, prepared.contexts, sample.X))
+    placed = placed_orders(policy, static, x, prepared, sample.X)
     costs = newsvendor_cost(placed, sample.y, sample.holding, sample.backlog).sum(axis=1)
     return float(np.average(costs, weights=sample.weights))
 

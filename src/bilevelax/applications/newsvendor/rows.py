@@ -12,6 +12,7 @@ path of penalties and every fold of the same size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -110,6 +111,11 @@ def cost_of(static: PyTree, beta: float) -> OrderCost:
 def losses_of(static: PyTree, beta: float) -> Losses:
     """Of stacked rules of one structure: the same functions for equal ones, so that nothing is compiled twice."""
     return of_members(adversary.losses_of(cost_of(static, beta), MOVES))
+
+
+def ascent_of(steps: int) -> Callable[[Problem], jax.Array]:
+    """That many steps of the adversary of a `newsvendor_problem`, none where it may move nothing."""
+    return lambda problem: jnp.where(jnp.any(problem.data.reach > 0), steps, 0)
 
 
 LOWER = epoch_sgd(beta0=1.0, cap=0.5)  # curvature is about 1

@@ -1,25 +1,49 @@
 """How often `check` fails a problem that is right: random problems of four kinds, sizes 1 to 1,000.
 
 Problems of one kind and size differ in their data only, so they share their programs: what is counted is checks, not
-compilations. A check is an alarm where one of its rows fails; undecided rows are counted apart.
+compilations. A check is an alarm where one of its rows fails; checks with undecided rows are counted apart. The work is
+cut into parts, each with draws of its own. Parts that are done stay done: ``--minutes 7`` does some, the next call
+others, and the table adds up all of them.
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
+import json
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import publish
+import scipy.stats
+from common import RESULTS, publish, slug
 from jax import random
 
 import bilevelax as bx
 
-SETTINGS = {"contexts": 8, "samples": 256, "n": 64, "progress": False}  # few: noisier than the defaults
-REPEATS = {1: 120, 10: 120, 100: 40, 1000: 4}  # checks of each kind at a size
+FEW = {"contexts": 8, "samples": 256, "n": 64}  # noisier than the defaults, and quicker
+
+
+class Settings(NamedTuple):
+    """How problems are checked, and how many of each kind at a size."""
+
+    check: dict[str, int]
+    x64: bool
+    checks: dict[int, int]
+
+
+SETTINGS = {
+    "few draws": Settings(FEW, True, {1: 400, 10: 300, 100: 40, 1000: 1}),
+    "few draws, float32": Settings(FEW, False, {1: 80, 10: 60}),
+    "defaults": Settings({}, True, {1: 40, 10: 40, 100: 5}),
+}
+HALF = "softmax"  # half as many of these, which take all their rounds
+AT_ONCE = {1: 20, 10: 20, 100: 5, 1000: 1}  # checks in a part
+DONE = RESULTS / "false_alarms"  # a file for each part
 Made = tuple[bx.Problem, Callable[[np.random.Generator], tuple[Any, Any]]]  # a problem; data and x drawn
 
 
@@ -41,7 +65,8 @@ def quadratic(d: int) -> Made:
 
 
 def softmax(d: int) -> Made:
-    """Three classes, d features, a prior x that y stays near."""
+    """Three classes, a prior x that y stays near; y and x have about d numbers."""
+    d = max(d // 3, 1)  # features
 
     def loss(y: Any, sample: Any) -> Any:
         scores = y @ sample[0]
@@ -93,31 +118,102 @@ def conditional(d: int) -> Made:
 KINDS = {"quadratic": quadratic, "softmax": softmax, "newsvendor": newsvendor, "CSO": conditional}
 
 
-def checks(name: str, d: int, repeats: int, seed: int) -> dict[str, Any]:
-    """So many checks of random problems of one kind and size."""
-    problem, draw = KINDS[name](d)
-    rng = np.random.default_rng([seed, d, list(KINDS).index(name)])
-    started, alarms, open_, failed = time.process_time(), 0, 0, []
-    for i in range(repeats):
-        data, x = jax.tree.map(jnp.asarray, draw(rng))
-        report = bx.check(problem.replace(data=data), x, key=random.fold_in(random.key(seed), i), **SETTINGS)
-        alarms += not report.ok
-        open_ += any(row.ok is None for row in report.rows)
-        failed += [row.name for row in report.failed]
-    seconds = time.process_time() - started
-    told = {"problems": name, "size": d, "checks": repeats, "alarms": alarms, "with open rows": open_}
-    return {**told, "CPU s": round(seconds, 1), "failed rows": ", ".join(sorted(set(failed)))}
+class Part(NamedTuple):
+    """Some checks of random problems of one kind and size; its number is their seed."""
+
+    settings: str
+    problems: str
+    size: int
+    number: int
+
+    @property
+    def checks(self) -> int:
+        return AT_ONCE[self.size]
+
+    @property
+    def record(self) -> Path:
+        return DONE / f"{slug(' '.join(map(str, self)))}.json"
 
 
-def run(quick: bool = False, seed: int = 0) -> None:
-    jax.config.update("jax_enable_x64", True)
+def parts() -> list[Part]:
+    """All of them: small sizes first, and at any time about the same share of each kind and size is done."""
+    found = []
+    for settings, each in SETTINGS.items():
+        for size, checks in each.checks.items():
+            for problems in KINDS:
+                count = max(checks // AT_ONCE[size] // (1 + (problems == HALF)), 1)
+                found += [((size > 10, i / count), Part(settings, problems, size, i)) for i in range(count)]
+    return [part for _, part in sorted(found, key=lambda each: each[0])]
+
+
+def done(part: Part) -> dict[str, Any]:
+    """What `check` said in this part."""
+    problem, draw = made(part.problems, part.size)
+    rng = np.random.default_rng([part.number, part.size, list(KINDS).index(part.problems)])
+    started, failed, undecided = time.process_time(), [], []
+    for i in range(part.checks):
+        data, x = jax.tree.map(lambda a: jnp.asarray(a, float), draw(rng))
+        key = random.fold_in(random.key(part.number), i)
+        report = bx.check(problem.replace(data=data), x, key=key, progress=False, **SETTINGS[part.settings].check)
+        failed += [[i, *row] for row in report.failed]
+        undecided += [[i, *row] for row in report.rows if row.ok is None]
+    count = lambda rows: len({i for i, *_ in rows})
+    told = {"checks": part.checks, "alarms": count(failed), "undecided": count(undecided)}
+    return {**part._asdict(), **told, "CPU s": time.process_time() - started, "rows": failed + undecided}
+
+
+@functools.cache
+def made(problems: str, size: int) -> Made:
+    """One problem for all parts of a kind and size: programs are kept by it."""
+    return KINDS[problems](size)
+
+
+def added(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The table: parts of equal settings, kind and size in one row."""
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for part in records:
+        name = part["settings"], part["problems"], part["size"]
+        row = rows.setdefault(name, dict(zip(("settings", "problems", "size"), name, strict=True)))
+        for column in ("checks", "alarms", "undecided", "CPU s"):
+            row[column] = round(row.get(column, 0) + part[column], 1)
+    return list(rows.values())
+
+
+def most(alarms: int, checks: int) -> float:
+    """The 95 % upper bound of a probability that came true so often (Clopper and Pearson)."""
+    return float(scipy.stats.beta.ppf(0.95, alarms + 1, checks - alarms))
+
+
+def note(settings: str, records: list[dict[str, Any]]) -> str:
+    checks, alarms, undecided = (sum(part[column] for part in records) for column in ("checks", "alarms", "undecided"))
+    bound = f"{100 * most(alarms, checks):.2g} % at most, surely to 95 %"
+    return f"{settings}: {alarms} alarms in {checks:,} checks of right problems ({bound}); {undecided} undecided."
+
+
+def run(quick: bool = False, minutes: float = np.inf, only: str = "") -> None:
+    """Parts that are not done yet, for so long, and the table of all that are. Several processes may share the work."""
     bx.cache()
-    sizes = {1: 3, 10: 3} if quick else REPEATS
-    rows = [checks(name, d, repeats, seed) for d, repeats in sizes.items() for name in KINDS]
-    total, alarms = (sum(row[column] for row in rows) for column in ("checks", "alarms"))
-    note = f"{alarms} alarms in {total} checks of right problems. Seed {seed}."
-    publish("false_alarms", "False alarms of check", rows, [note])
+    DONE.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + 60 * minutes
+    wanted = [part for part in parts() if not quick or (part.number == 0 and part.size in (1, 10))]
+    for part in wanted:
+        if not part.record.exists() and only in part.problems and time.monotonic() < until:
+            jax.config.update("jax_enable_x64", SETTINGS[part.settings].x64)
+            part.record.write_text(json.dumps(done(part)))
+    records = [json.loads(part.record.read_text()) for part in wanted if part.record.exists()]
+    notes = [note("All", records)]
+    notes += [note(name, some) for name in SETTINGS if (some := [each for each in records if each["settings"] == name])]
+    notes += [
+        json.dumps([part["settings"], part["problems"], part["size"], part["number"], row])
+        for part in records
+        for row in part["rows"]
+        if row[2] is False
+    ]
+    publish("false_alarms", "False alarms of check", added(records), notes)
 
 
 if __name__ == "__main__":
-    run()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=np.inf, help="begin no part after so long")
+    parser.add_argument("--only", default="", help=f"one of {', '.join(KINDS)}")
+    run(**vars(parser.parse_args()))

@@ -11,10 +11,11 @@ from bilevelax.diagnostics import host
 from bilevelax.diagnostics.constants import _matrices, constants
 from bilevelax.diagnostics.part_errors import finite_differences
 from bilevelax.diagnostics.reference import reference
-from bilevelax.diagnostics.solved import FIRST_HALF, MOVE, SECOND_HALF, WHOLE, solved, unit
+from bilevelax.diagnostics.solved import FIRST_HALF, MOVE, SECOND_HALF, WHOLE, count, solved, unit, units
 from bilevelax.exact.curvature import extreme_curvatures, ritz_matrix
 from bilevelax.exact.linear import direct_or_cg
 from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on, tightest
+from bilevelax.testing.adversarial.case import plain
 
 PARTS = (WHOLE, FIRST_HALF, SECOND_HALF)
 SAMPLES, CONTEXTS = 6, 3
@@ -32,15 +33,17 @@ def separately(key, problem, x, i, part):
     response = respond_on(average(x), start, newton_solver(tol=tightest(start)), direct_or_cg())
     y = response.solution.y
     u_x, u_y = (unit(k, like) for k, like in zip(random.split(key_u), (x, y), strict=True))
-    move = lambda a, u: tree.add_scale(a, MOVE * (1 + tree.norm(a)), u)
+    own = units(y, start)
+    u_own = tree.mul(own, u_y)
+    near = tree.add_scale(x, MOVE * (1 + tree.norm(x)), u_x), tree.add_scale(y, MOVE * count(y) ** 0.5, u_own)
     square = lambda a: float(tree.norm(a, squared=True))
 
     def size(grad_x, grad_y):
         r, _ = direct_or_cg()(average(x).hess_g(y), grad_y)
         cross = lambda r: square(average(x).cross_g(y, r))
-        return square(grad_x) + max(cross(r), square(r) * cross(u_y))
+        return square(grad_x) + max(cross(r), min(square(r) * cross(u_y), square(tree.div(r, own)) * cross(u_own)))
 
-    terms = size(*average(x).grad_f(y)), size(*average(move(x, u_x)).grad_f(move(y, u_y)))
+    terms = size(*average(x).grad_f(y)), size(*average(near[0]).grad_f(near[1]))
     return xi, y, average(x).f(y), response.grad, *terms
 
 
@@ -90,6 +93,23 @@ def test_finite_differences_see_a_wrong_gradient(softmax):
     wrong.defjvp(lambda primals, tangents: (primals[0], 1.1 * tangents[0]))
     bent = problem.replace(f=lambda x, y, eta, xi: wrong(problem.f(x, y, eta, xi)))
     assert finite_differences(random.key(3), bent, x, CONTEXTS, SAMPLES)[0] > 1e-3
+
+
+def test_units_of_y_change_little_in_the_size_of_the_terms():
+    """y in other units, by factors of 1e-6 and 1e6: with r's length as given the terms were 1e24 times as large."""
+
+    def terms(units):
+        units = jnp.asarray(units)
+        problem = plain(
+            f=lambda x, y, eta, xi: jnp.sum((y / units - xi) ** 2) / 2,
+            g=lambda x, y, eta, xi: jnp.sum((y / units - x - eta) ** 2) / 2,
+            init_y=lambda x, xi: 0.3 * units,
+        )
+        found = solved(random.key(3), problem, jnp.ones(2), CONTEXTS, SAMPLES)
+        return np.stack([found.terms, found.around])
+
+    ratio = terms([1e-6, 1e6]) / terms([1.0, 1.0])
+    assert ratio.min() > 0.1 and ratio.max() < 10
 
 
 @pytest.mark.parametrize("n", [1, 3, 8, 9, 20])

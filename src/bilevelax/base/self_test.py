@@ -74,12 +74,13 @@ def _right(W: np.ndarray, batches: list[np.ndarray]) -> dict[str, Any]:
     return found
 
 
+@functools.cache
 def compiler_errors(
     sizes: tuple[int, ...] = LENGTHS, products: tuple[int, ...] = SIZES, dtype: Any = np.float32, ours: bool = True
 ) -> list[Wrong]:
     """What the compiler of this process computes wrongly, among gradients, Hessian products and values of batches.
 
-    ``ours``: as programs of this library are compiled; otherwise as a plain `jax.jit` is.
+    ``ours``: as programs of this library are compiled; otherwise as a plain `jax.jit` is. Asked once in a process.
     """
     compiled = jax.jit(_cases, compiler_options=FAST | fusion_off() if ours else FAST)
     batches, wrong = [_rows(n) for n in sizes], []

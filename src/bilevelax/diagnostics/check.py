@@ -18,6 +18,7 @@ from bilevelax.diagnostics.check_estimator import TOO_FEW, VANISH, Setup, at_lea
 from bilevelax.diagnostics.check_report import CheckRow, Report
 from bilevelax.diagnostics.constants import SLACK, Constants, measured_at
 from bilevelax.diagnostics.estimates import BATCHES, unbiased
+from bilevelax.diagnostics.host import flat
 from bilevelax.diagnostics.part_errors import Differences, finite_differences
 from bilevelax.diagnostics.reference import Reference, reference
 from bilevelax.diagnostics.samplers import sampler_rows
@@ -25,6 +26,7 @@ from bilevelax.diagnostics.solved import solved
 from bilevelax.problems.validate import as_arrays, check_shapes, describe
 from bilevelax.run.records.progress import Progress
 
+FLAT = "not told from zero: g may be flat in a direction of y; add a penalty (lam / 2) |y - y0|^2"
 SOLVED = 0.01  # relative error of y* from which on the lower level counts as not solved
 
 
@@ -66,7 +68,7 @@ def check(
     x = as_arrays("x", "check", x)
     structure = _structure(problem, x, key)
     rows = [_compiler(), *structure]
-    if not all(row.ok for row in structure):
+    if any(row.ok is False for row in structure):
         return Report(tuple(rows))
     if estimator is None:
         estimator = {"default estimator": unbiased(problem)}
@@ -121,15 +123,18 @@ def _structure(problem: Problem, x: X, key: Key) -> list[CheckRow]:
     if jnp.finfo(coarse).bits < jnp.finfo(fine).bits:
         remedy = f"let init_y return {fine}, the precision of x: y* would be known to {coarse} only"
         return [CheckRow("structures", False, f"y is {coarse}, x {fine}", wanted, remedy)]
+    if not np.isfinite(flat(x)).all():
+        return [CheckRow("structures", False, "x is not finite", wanted, "check at an x of numbers")]
     rows = [CheckRow("structures", True, f"y = {describe(shapes.y)}", wanted)]
-    return [*rows, *sampler_rows(problem, key)]
+    return [*rows, *sampler_rows(problem, x, key)]
 
 
 def _curvature(problem: Problem, measured: Constants) -> list[CheckRow]:
     """mu_g and L_g1: are they what the problem says?"""
     mu, L = measured.mu_g, measured.L_g1
     convex = at_least(0.0, measured)
-    rows = [CheckRow("strongly convex in y", convex, number(mu), "> 0", "" if convex else measured.verdict())]
+    remedy = "" if convex else measured.verdict() if mu <= 0 or measured.mu_high == np.inf else FLAT
+    rows = [CheckRow("strongly convex in y", convex, number(mu), "> 0", remedy)]
     if problem.mu_g is not None:
         ok = at_least(problem.mu_g / (1 + SLACK), measured)
         advice = f"give Problem(mu_g={number(mu)}) or less: E g has that little curvature in y"

@@ -1,4 +1,4 @@
-"""Do samplers draw what the problem says? The same for equal keys, and the laws that it tells of."""
+"""Do samplers draw what the problem says? The same for equal keys, others for others, and the laws that it tells of."""
 
 from __future__ import annotations
 
@@ -8,59 +8,112 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jax import random
+from jax import lax, random
 
 from bilevelax.base.compiling import jit_once
 from bilevelax.base.text_table import number
-from bilevelax.core.problem import Key, Problem, PyTree
+from bilevelax.core.problem import Key, Problem, PyTree, X
 from bilevelax.diagnostics.check_report import CheckRow
 
 DRAWS = 512
+SEVERAL = 16  # draws that are only compared with each other: an outcome may be large
 LISTED = 512  # contexts or outcomes, at most, whose law is compared with the draws
 EXPECTED = 5.0  # draws of each cell, at least, in a chi-square test; rarer ones are counted together
 ALARM = 1e-5  # probability of a false alarm, in each of the two tests
+CONTEXT, CONDITIONAL, INIT = "sample_context", "sample_conditional", "init_y"
 
 
 @jit_once()
-def _drawn_twice(key: Key, problem: Problem) -> dict[str, Any]:
-    """What each sampler makes of the same key when it is called again: what it keeps between calls shows here too.
+def _drawn_twice(key: Key, problem: Problem, x: X) -> dict[str, Any]:
+    """What each sampler makes of the same keys when it is called again: what it keeps between calls shows here too.
 
-    And where the problem lists contexts or outcomes, those, and draws to compare them with.
+    Whether f and g are numbers where a follower starts; and where the problem lists contexts or outcomes, those, and
+    draws to compare them with.
     """
     xi = problem.context(key)
+    found: dict[str, Any] = {INIT: (problem.start(x, xi), problem.start(x, xi))}
+    if problem.source is not None:  # contexts that are fed have one key
+        drawn = (problem.conditional(key, xi), problem.conditional(key, xi))
+        return {**found, CONTEXT: (xi, problem.context(key)), CONDITIONAL: drawn}
     keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(DRAWS, dtype=jnp.int32))
-    found: dict[str, Any] = {
-        "sample_context": (xi, problem.context(key)),
-        "sample_conditional": (problem.conditional(key, xi), problem.conditional(key, xi)),
-    }
-    if problem.n_contexts is not None and problem.source is None and problem.n_contexts <= LISTED:
-        listed = jax.vmap(problem.nth_context)(jnp.arange(problem.n_contexts, dtype=jnp.int32))
-        found["contexts"] = jax.vmap(problem.context)(keys), listed
+    numbered = problem.n_contexts is not None and problem.n_contexts <= LISTED
+    some = lambda listed: keys if listed else keys[:SEVERAL]
+    contexts = lambda: jax.vmap(problem.context)(some(numbered))
+    conditionals = lambda: jax.vmap(lambda key: problem.conditional(key, xi))(some(problem.support is not None))
+    found |= {CONTEXT: (contexts(), contexts()), CONDITIONAL: (conditionals(), conditionals())}
+    found["numbers"] = lax.map(lambda key: _are_numbers(key, problem, x), keys)
+    if numbered:
+        found["contexts"] = jax.vmap(problem.nth_context)(jnp.arange(problem.n_contexts, dtype=jnp.int32))
     if problem.support is not None:
-        found["outcomes"] = jax.vmap(lambda key: problem.conditional(key, xi))(keys), problem.outcomes(xi)
+        found["outcomes"] = problem.outcomes(xi)
     return found
 
 
-def sampler_rows(problem: Problem, key: Key) -> list[CheckRow]:
-    """Rows of `check` on the samplers."""
-    found = _drawn_twice(key, problem)
-    rows = [_deterministic(name, found[name]) for name in ("sample_context", "sample_conditional")]
+def _are_numbers(key: Key, problem: Problem, x: X) -> tuple[jax.Array, jax.Array]:
+    """Of one context and outcome: is f, and is g, a number at the follower's start? g must be finite to go down."""
+    xi = problem.context(key)
+    eta, y = problem.conditional(random.fold_in(key, 1), xi), problem.start(x, xi)
+    return ~jnp.isnan(problem.f(x, y, eta, xi)), jnp.isfinite(problem.g(x, y, eta, xi))
+
+
+def sampler_rows(problem: Problem, x: X, key: Key) -> list[CheckRow]:
+    """Rows of `check` on the samplers, and on f and g at what they draw."""
+    found = _drawn_twice(key, problem, x)
+    rows = [_deterministic(name, found[name]) for name in (CONTEXT, CONDITIONAL, INIT)]
     if "contexts" in found:
-        drawn, listed = found["contexts"]
-        rows.append(_law("sample_context against context_at", drawn, listed, np.full(problem.n_contexts, 1.0)))
+        law = _law(f"{CONTEXT} against context_at", found[CONTEXT][0], found["contexts"], np.ones(problem.n_contexts))
+        rows.append(law)
     if "outcomes" in found:
-        drawn, (listed, weights) = found["outcomes"]
-        rows += [_weights(np.asarray(weights, float)), _law(OUTCOMES, drawn, listed, np.asarray(weights, float))]
+        listed, weights = found["outcomes"][0], np.asarray(found["outcomes"][1], float)
+        rows += [_weights(weights), _law(f"{CONDITIONAL} against support", found[CONDITIONAL][0], listed, weights)]
+    if "numbers" in found:
+        rows += [*_keys_count(problem, found), _numbers(*map(np.asarray, found["numbers"]))]
     return rows
-
-
-OUTCOMES = "sample_conditional against support"
 
 
 def _deterministic(name: str, pair: tuple[PyTree, PyTree]) -> CheckRow:
     same = all(_equal(a, b) for a, b in zip(*map(jax.tree.leaves, pair), strict=True))
-    remedy = "" if same else f"let {name} draw from its key only, with jax.random"
-    return CheckRow(f"{name} is deterministic", same, "equal" if same else "different", "equal for equal keys", remedy)
+    advice = (
+        "let init_y return the same for equal x and xi"
+        if name == INIT
+        else f"let {name} draw from its key only, with jax.random"
+    )
+    remedy = "" if same else advice
+    wanted = "equal for equal x and xi" if name == INIT else "equal for equal keys"
+    return CheckRow(f"{name} is deterministic", same, "equal" if same else "different", wanted, remedy)
+
+
+def _keys_count(problem: Problem, found: dict[str, Any]) -> list[CheckRow]:
+    """A row for a sampler of which every key draws the same, unless the problem lists that one, or it is zero."""
+    listed = {CONTEXT: problem.n_contexts is not None, CONDITIONAL: problem.support is not None}
+    advice = {CONTEXT: "n_contexts=1 and context_at", CONDITIONAL: "support"}
+    return [
+        CheckRow(
+            f"{name} depends on its key",
+            None,
+            f"{SEVERAL} keys, one draw",
+            "others for other keys",
+            f"draw from the key with jax.random; if there is one only, tell it by {advice[name]}",
+        )
+        for name in (CONTEXT, CONDITIONAL)
+        if not listed[name] and _all_one([_plain(leaf) for leaf in jax.tree.leaves(found[name][0])])
+    ]
+
+
+def _all_one(leaves: list[np.ndarray]) -> bool:
+    """Are all rows the same, and not zeros or nothing at all, which stand for no draw?"""
+    return all(_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape)) for leaf in leaves) and any(map(np.any, leaves))
+
+
+def _numbers(f: np.ndarray, g: np.ndarray) -> CheckRow:
+    """f and g where the follower starts, in contexts more than are solved: rare ones may be no numbers."""
+    name, wanted = "f and g are numbers", "at the start of y, in every context"
+    if not g.all():
+        remedy = "let g be finite in every context: look for log, sqrt or a division of what a context holds; or init_y"
+        return CheckRow(name, False, f"g is not in {np.sum(~g)} of {len(g)}", wanted, remedy)
+    remedy = "" if f.all() else "look for log, sqrt or a division of what a context holds; fine if f is a number at y*"
+    told = f"in all of {len(f)}" if f.all() else f"f is not in {np.sum(~f)} of {len(f)}"
+    return CheckRow(name, bool(f.all()) or None, told, wanted, remedy)
 
 
 def _equal(a: Any, b: Any) -> bool:

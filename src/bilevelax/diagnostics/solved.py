@@ -22,7 +22,7 @@ from bilevelax.exact.sample_average import adjoint_on, bounds_term, of_stack_in_
 from bilevelax.problems.little import little_work
 
 WHOLE, FIRST_HALF, SECOND_HALF = range(3)  # of a context's samples
-MOVE = 0.1  # how far away the terms are looked at too, relative to 1 + |x| and 1 + |y|
+MOVE = 0.1  # how far away the terms are looked at too, relative to 1 + |x| and to each number of y
 
 
 class Solved(NamedTuple):
@@ -83,7 +83,8 @@ def at_minimum(key: Key, problem: Problem, x: X, xi: Xi, etas: Eta, weights: jax
     """One context on weighted samples: y*, and there the gradient and the sizes of its two terms.
 
     The implicit term g12 r has the size of g12 u |r| for a random direction u: where it is the whole
-    gradient, g12 r is zero at a stationary point and r need not be.
+    gradient, g12 r is zero at a stationary point and r need not be. Taken in y's units as given and in `units`, the
+    smaller counts: numbers of y that differ much in size would make it as large as any error.
     """
     average = lambda x: of_stack_in_blocks(problem, x, xi, etas, weights)
     here, start = average(x), problem.start(x, xi)
@@ -91,20 +92,24 @@ def at_minimum(key: Key, problem: Problem, x: X, xi: Xi, etas: Eta, weights: jax
     y, left = solution.y, jnp.where(solution.solved, solution.error, 1.0)
     if answer_only:
         return Solved(xi, y, None, None, None, None, left)
+    own = units(y, start)
     u_x, u_y = (unit(key_u, like) for key_u, like in zip(random.split(key), (x, y), strict=True))
-    near = [trees.add_scale(a, MOVE * (1 + tree.norm(a)), u) for a, u in ((x, u_x), (y, u_y))]
+    u_own = tree.mul(own, u_y)
+    near = trees.add_scale(x, MOVE * (1 + tree.norm(x)), u_x), trees.add_scale(y, MOVE * count(y) ** 0.5, u_own)
     # here and nearby, and the solves and products with both, each once in the program
     grads_x, grads_y = jax.vmap(lambda x, y: average(x).grad_f(y))(*map(_stack, (x, y), near))
     rs = jax.vmap(lambda grad_y: adjoint_on(here, y, solution.where, grad_y, tight_linear(), solution.memory)[0])(
         grads_y
     )
-    images = jax.vmap(lambda r: here.cross_g(y, r))(jax.tree.map(lambda a, u: jnp.append(a, u[None], 0), rs, u_y))
+    directions = jax.tree.map(lambda a, *us: jnp.append(a, jnp.stack(us), 0), rs, u_y, u_own)
+    images = jax.vmap(lambda r: here.cross_g(y, r))(directions)
     if here.inside is not None and here.inside.constraint.moves:
         moved = jax.vmap(lambda grad_y, r: bounds_term(here, y, solution.where, grad_y, r))(grads_y, rs)
         images = jax.tree.map(lambda a, b: a.at[:2].add(-b), images, moved)
     square = jax.vmap(lambda a: tree.norm(a, squared=True).astype(float))  # x and y may differ in precision
-    implicit, at_random = square(images)[:2], square(rs) * square(images)[2]
-    terms, around = square(grads_x) + jnp.maximum(implicit, at_random)
+    sizes = square(rs), jax.vmap(lambda r: tree.norm(tree.div(r, own), squared=True).astype(float))(rs)
+    at_random = jnp.minimum(sizes[0] * square(images)[2], sizes[1] * square(images)[3])
+    terms, around = square(grads_x) + jnp.maximum(square(images)[:2], at_random)
     grad = jax.tree.map(lambda a, b: a[0] - b[0], grads_x, images)
     return Solved(xi, y, here.f(y), grad, terms, around, left)
 
@@ -118,3 +123,18 @@ def unit(key: Key, like: PyTree) -> PyTree:
     flat, unravel = ravel_pytree(like)
     direction = random.normal(key, flat.shape, flat.dtype)
     return unravel(direction / jnp.linalg.norm(direction))
+
+
+def units(y: Y, start: Y) -> Y:
+    """What each number of y is measured in: what it is and what it came by; one where that is nothing."""
+
+    def of(y: jax.Array, start: jax.Array) -> jax.Array:
+        size = jnp.abs(y) + jnp.abs(y - start)
+        return jnp.where(size > 100 * jnp.finfo(y.dtype).eps, size, 1)
+
+    return jax.tree.map(of, y, start)
+
+
+def count(y: Y) -> int:
+    """How many numbers y has."""
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(y))

@@ -102,6 +102,24 @@ def given(**constants: Any) -> str:
     return checked(plain(**constants))
 
 
+UNITS = (1e-6, 1e6)
+
+
+def in_units(square: Any) -> str:
+    """y in units that differ by 1e12: what is wrong must not look small beside what is large by its unit alone."""
+    scaled = lambda y: y / jnp.asarray(UNITS)
+    return checked(
+        plain(
+            f=lambda x, y, eta, xi: square(scaled(y) - xi), g=lambda x, y, eta, xi: jnp.sum((scaled(y) - x - eta) ** 2)
+        )
+    )
+
+
+def bent_follower(g: Any, **changes: Any) -> str:
+    """g as a function of y - x - eta."""
+    return checked(plain(g=lambda x, y, eta, xi: jnp.sum(g(y - x - eta)), **changes))
+
+
 def not_a_number(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
     return bx.Estimate(jnp.full_like(x, jnp.nan), bx.Cost(), {})
 
@@ -157,5 +175,51 @@ REPORTS = (
         f"^FAILED.*{DIFFERENCES} +FAILED",
         slow=True,
     ),
+    Case("units of y that differ by 1e12", lambda: in_units(lambda e: jnp.sum(e**2)), "^OK", "FAILED", slow=True),
+    Case(
+        "a wrong custom derivative beside such units",
+        lambda: in_units(lying),
+        f"^FAILED: 1 .*{DIFFERENCES} +FAILED",
+        slow=True,
+    ),
+    Case(
+        "g convex, but not strongly",
+        lambda: bent_follower(lambda e: e**4, sample_conditional=lambda key, xi, data: jnp.zeros(2)),
+        "^OK so far: .*undecided: strongly convex in y.*not told from zero",
+        slow=True,
+    ),
+    Case(
+        "a periodic g, started far away",
+        lambda: bent_follower(lambda e: 1 - jnp.cos(3 * e), init_y=lambda x, xi: 2 * xi),
+        "^FAILED.*strongly convex in y +FAILED",
+        slow=True,
+    ),
+    Case("mu_g given 20 % too large", lambda: given(mu_g=1.2), "^FAILED: 1 .*mu_g +FAILED.*or less", slow=True),
+    Case(
+        "a hinge in g",
+        lambda: checked(plain(g=lambda x, y, eta, xi: jnp.sum(jax.nn.relu(1 - (x + eta) * y)) + jnp.sum(y**2) / 4)),
+        f"^FAILED.*{DIFFERENCES} +FAILED",
+        slow=True,
+    ),
+    Case(
+        "bfloat16 inside g",
+        lambda: bent_follower(lambda e: (e.astype(jnp.bfloat16) ** 2).astype(float)),
+        f"^FAILED.*{DIFFERENCES} +FAILED",
+        slow=True,
+    ),
+    Case(
+        "outcomes without a mean",
+        lambda: checked(plain(sample_conditional=lambda key, xi, data: jax.random.cauchy(key, (2,)))),
+        "^(FAILED|OK so far)",
+        "^OK: ",
+        slow=True,
+    ),
+    Case(
+        "a derivative that where() makes no number",
+        lambda: checked(plain(f=lambda x, y, eta, xi: jnp.sum(jnp.where(xi > 0, jnp.log(xi) * y, y)))),
+        "^FAILED.*are not finite",
+        slow=True,
+    ),
+    Case("x is not a number", lambda: checked(plain(), jnp.full(2, jnp.nan)), "^FAILED: 1 .*x is not finite"),
     Case("a problem that is right", lambda: checked(plain(mu_g=1.0, L_g1=1.0)), "^OK: ", "FAILED", slow=True),
 )

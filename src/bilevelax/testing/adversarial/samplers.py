@@ -52,12 +52,16 @@ def forgetful(shape: tuple[int, ...]) -> Any:
     return lambda key, *rest: jnp.asarray(rng.normal(size=shape))
 
 
+def nan_if(condition: Any) -> Any:
+    return jnp.where(condition, jnp.nan, 1.0)
+
+
 def rows(problem: bx.Problem) -> str:
     """The rows of `check` on samplers alone: one small program."""
     from bilevelax.diagnostics.check_report import Report
     from bilevelax.diagnostics.samplers import sampler_rows
 
-    return rows_of(Report(tuple(sampler_rows(problem, KEY(0)))))
+    return rows_of(Report(tuple(sampler_rows(problem, jnp.ones(2), KEY(0)))))
 
 
 def law(name: str, says: str, **changes: Any) -> Case:
@@ -66,7 +70,7 @@ def law(name: str, says: str, **changes: Any) -> Case:
 
 CONTEXTS, OUTCOMES = "sample_context against context_at", "sample_conditional against support"
 SAMPLERS = (
-    law("samplers that are right", "^OK: 5 checks"),
+    law("samplers that are right", "^OK: 7 checks"),
     law(
         "contexts that ignore their key",
         f"^FAILED: 1 .*{CONTEXTS}",
@@ -90,5 +94,42 @@ SAMPLERS = (
         "an outcome that is not from its key",
         lambda: rows(plain(sample_conditional=forgetful((2,)))),
         "^FAILED: 1 .*sample_conditional is deterministic",
+    ),
+    Case(
+        "a start that is not from x and xi",
+        lambda: rows(plain(init_y=forgetful((2,)))),
+        "^FAILED: 1 .*init_y is deterministic.*the same for equal x and xi",
+    ),
+    Case(
+        "contexts drawn from a key of their own",
+        lambda: rows(plain(sample_context=lambda key, data: random.normal(KEY(3), (2,)))),
+        "^OK so far: .*undecided: sample_context depends on its key.*n_contexts=1",
+    ),
+    Case(
+        "outcomes drawn from a key of their own",
+        lambda: rows(plain(sample_conditional=lambda key, xi, data: random.normal(KEY(3), (2,)))),
+        "^OK so far: .*undecided: sample_conditional depends on its key",
+    ),
+    Case(
+        "one context, which is zero",
+        lambda: rows(plain(sample_context=lambda key, data: jnp.zeros(2))),
+        "^OK: ",
+        never="depends on its key",
+    ),
+    Case(
+        "g is not a number in rare contexts",
+        lambda: rows(plain(g=lambda x, y, eta, xi: jnp.sum((y - x - eta) ** 2) * nan_if(xi[0] > 2.5))),
+        "^FAILED: 1 .*g is not in .* of 512",
+    ),
+    Case(
+        "f is not a number in rare contexts",
+        lambda: rows(plain(f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) * nan_if(xi[0] > 2.5))),
+        "^OK so far: .*undecided: f and g are numbers",
+    ),
+    Case(
+        "f that has no value at the start alone",
+        lambda: rows(plain(f=lambda x, y, eta, xi: -jnp.sum(jnp.log(y)))),
+        "^OK: ",
+        never="undecided",
     ),
 )

@@ -13,14 +13,13 @@ import functools
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from common import RESULTS, publish, slug
+from common import KEPT, publish
 from jax import random
 
 import bilevelax as bx
@@ -43,7 +42,7 @@ SETTINGS = {
 }
 HALF = "softmax"  # half as many of these, which take all their rounds
 AT_ONCE = {1: 20, 10: 20, 100: 5, 1000: 1}  # checks in a part
-DONE = RESULTS / "false_alarms"  # a file for each part
+DONE = KEPT.parent / "false_alarms.jsonl"  # a line for each part, committed: pages quote it
 Made = tuple[bx.Problem, Callable[[np.random.Generator], tuple[Any, Any]]]  # a problem; data and x drawn
 
 
@@ -130,10 +129,6 @@ class Part(NamedTuple):
     def checks(self) -> int:
         return AT_ONCE[self.size]
 
-    @property
-    def record(self) -> Path:
-        return DONE / f"{slug(' '.join(map(str, self)))}.json"
-
 
 def parts() -> list[Part]:
     """All of them: small sizes first, and at any time about the same share of each kind and size is done."""
@@ -159,7 +154,7 @@ def done(part: Part) -> dict[str, Any]:
         undecided += [[i, *row] for row in report.rows if row.ok is None]
     count = lambda rows: len({i for i, *_ in rows})
     told = {"checks": part.checks, "alarms": count(failed), "undecided": count(undecided)}
-    return {**part._asdict(), **told, "CPU s": time.process_time() - started, "rows": failed + undecided}
+    return {**part._asdict(), **told, "CPU s": round(time.process_time() - started, 1), "failed": failed}
 
 
 @functools.cache
@@ -193,22 +188,20 @@ def note(settings: str, records: list[dict[str, Any]]) -> str:
 def run(quick: bool = False, minutes: float = np.inf, only: str = "") -> None:
     """Parts that are not done yet, for so long, and the table of all that are. Several processes may share the work."""
     bx.cache()
-    DONE.mkdir(parents=True, exist_ok=True)
+    records = [json.loads(line) for line in DONE.read_text().splitlines()] if DONE.exists() and not quick else []
+    known = {tuple(record[name] for name in Part._fields) for record in records}
     until = time.monotonic() + 60 * minutes
-    wanted = [part for part in parts() if not quick or (part.number == 0 and part.size in (1, 10))]
-    for part in wanted:
-        if not part.record.exists() and only in part.problems and time.monotonic() < until:
+    for part in parts():
+        wanted = part not in known and only in part.problems and time.monotonic() < until
+        if wanted and (not quick or (part.number == 0 and part.size == 1)):
             jax.config.update("jax_enable_x64", SETTINGS[part.settings].x64)
-            part.record.write_text(json.dumps(done(part)))
-    records = [json.loads(part.record.read_text()) for part in wanted if part.record.exists()]
+            records.append(done(part))
+            if not quick:
+                with DONE.open("a") as file:  # a line is written whole, whoever else writes
+                    file.write(json.dumps(records[-1]) + "\n")
     notes = [note("All", records)]
     notes += [note(name, some) for name in SETTINGS if (some := [each for each in records if each["settings"] == name])]
-    notes += [
-        json.dumps([part["settings"], part["problems"], part["size"], part["number"], row])
-        for part in records
-        for row in part["rows"]
-        if row[2] is False
-    ]
+    notes += [json.dumps(part) for part in records if part["failed"]]
     publish("false_alarms", "False alarms of check", added(records), notes)
 
 

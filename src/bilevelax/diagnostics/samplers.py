@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jax import lax, random
+from jax.flatten_util import ravel_pytree
 
 from bilevelax.base.compiling import jit_once
 from bilevelax.base.text_table import number
@@ -50,10 +51,14 @@ def _drawn_twice(key: Key, problem: Problem, x: X) -> dict[str, Any]:
 
 
 def _are_numbers(key: Key, problem: Problem, x: X) -> tuple[jax.Array, jax.Array]:
-    """Of one context and outcome: is f, and is g, a number at the follower's start? g must be finite to go down."""
+    """Of one context and outcome: is f, and is g, a number at the follower's start? g must be finite to go down.
+
+    An empty set has no start: other rows tell of it.
+    """
     xi = problem.context(key)
     eta, y = problem.conditional(random.fold_in(key, 1), xi), problem.start(x, xi)
-    return ~jnp.isnan(problem.f(x, y, eta, xi)), jnp.isfinite(problem.g(x, y, eta, xi))
+    empty = problem.constraint is not None and ~jnp.all(jnp.isfinite(ravel_pytree(y)[0]))
+    return ~jnp.isnan(problem.f(x, y, eta, xi)) | empty, jnp.isfinite(problem.g(x, y, eta, xi)) | empty
 
 
 def sampler_rows(problem: Problem, x: X, key: Key) -> list[CheckRow]:

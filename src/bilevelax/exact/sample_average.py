@@ -16,7 +16,8 @@ from bilevelax.core import trees
 from bilevelax.core.estimate import Cost, Count
 from bilevelax.core.problem import Eta, Problem, PyTree, X, Xi, Y
 from bilevelax.exact.constraints.semismooth import Inside, Where, inside_of
-from bilevelax.exact.constraints.solve import adjoint_on_rows, solve_inside
+from bilevelax.exact.constraints.solve import adjoint_on_rows, lane_of, solve_inside
+from bilevelax.exact.groups import in_groups
 from bilevelax.exact.linear import FEW_ENTRIES, LinearSolver, Product, cg, direct_or_cg, refined
 from bilevelax.exact.newton import Solution, newton
 
@@ -199,6 +200,12 @@ def respond_on(
     solved from y. Where it starts changes the cost, not the answer. Where ``linear`` works with what the solver kept
     of the Hessian, that is used again, and the adjoint refined until it settles.
     """
+    respond = lambda: _responded(average, y, solver, linear, start)
+    lane = lane_of(average.inside, y)
+    return respond() if lane is None else in_groups(respond, lane)
+
+
+def _responded(average: Average, y: Y, solver: Solver, linear: LinearSolver | None, start: Any) -> Response:
     solution = solver(average, y, start)
     grad, products = differentiated(average, solution.y, solution.where, linear or direct_or_cg(), solution.memory)
     calls = Cost(grad_f=1, grad_g=solution.gradients, hess_g=solution.products + products, cross_g=1)

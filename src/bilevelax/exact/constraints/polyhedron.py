@@ -122,6 +122,11 @@ class Polyhedron(Constraint):
         length = jnp.where(length > 0, length, 1)
         return Rows(A / length[:, None], b / length, jnp.arange(len(b)) < self.equalities)
 
+    def bytes(self, x: X, xi: Xi, like: Y) -> int:
+        """What a step of `minimise` works with: rows with and without weights, the Hessian, the matrix, its factors."""
+        A = jax.eval_shape(lambda: self.at(x, xi, like)).A
+        return int(A.dtype.itemsize * A.shape[1] * (2 * A.shape[0] + 3 * A.shape[1]))
+
     def nearest(self, z: jax.Array, at: Rows) -> tuple[jax.Array, Facet]:
         identity = jnp.eye(len(z), dtype=z.dtype)
         found = minimise(lambda y: y - z, lambda y: identity, at, z)

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from the records of the last runs; what has no record here stays as it was."""
+"""docs/benchmarks.md from the records of the last runs, which are kept; what has no record stays as it was."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bilevelax.base.text_table import Table, as_markdown
 
 ROOT = RESULTS.parents[1]
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
+KEPT = ROOT / "results" / "benchmarks"  # committed: a test compares both pages with them
 MEASURED = re.compile(r"(<!-- measured: [^\n]*-->\n).*(<!-- end -->)", re.DOTALL)
 HEAD = """# Measurements
 
@@ -29,15 +30,30 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def write(names: tuple[str, ...]) -> None:
-    """One section for each record that there is, in the order of ``names``, among those of the page as it was."""
+    """One section for each record, in the order of ``names``, among those of the page as it was."""
+    keep(names)
     summary = headlines(README.read_text())
-    sections = sections_of(PAGE.read_text())
-    for record in [json.loads(path.read_text()) for name in names for path in sorted(RESULTS.glob(f"{name}*.json"))]:
-        machine = record["machine"]
-        where = f"{machine['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, jax {machine['versions']['jax']}"
-        sections[record["title"]] = f"{table(record['rows'])}\n\n{' '.join([where + '.', *record['notes']])}\n"
+    sections = sections_of(PAGE.read_text()) | {record["title"]: section(record) for record in kept(names)}
     PAGE.write_text("\n".join([HEAD, summary, *(f"## {title}\n\n{text}" for title, text in sections.items())]))
     README.write_text(MEASURED.sub(lambda found: found[1] + summary + found[2], README.read_text()))
+
+
+def keep(names: tuple[str, ...]) -> None:
+    """The records of the last runs in the place of those before."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for path in (path for name in names for path in RESULTS.glob(f"{name}*.json")):
+        (KEPT / path.name).write_text(path.read_text())
+
+
+def kept(names: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for name in names for path in sorted(KEPT.glob(f"{name}*.json"))]
+
+
+def section(record: dict[str, Any]) -> str:
+    """What stands below its title."""
+    machine = record["machine"]
+    where = f"{machine['date'][:10]}, {machine['cpu']}, {machine['cores']} cores, jax {machine['versions']['jax']}"
+    return f"{table(record['rows'])}\n\n{' '.join([where + '.', *record['notes']])}\n"
 
 
 def sections_of(page: str) -> dict[str, str]:
@@ -48,7 +64,7 @@ def sections_of(page: str) -> dict[str, str]:
 
 def record_of(name: str) -> dict[str, Any] | None:
     """Of one name, or of all that begin with it, their rows together."""
-    records = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{name}.json"))]
+    records = [json.loads(path.read_text()) for path in sorted(KEPT.glob(f"{name}.json"))]
     if not records:
         return None
     newest = max(records, key=lambda record: record["machine"]["date"])

@@ -32,7 +32,7 @@ def main() -> None:
         return
     for name in arguments.names:
         importlib.import_module(name).run(quick=arguments.quick)
-    print("Records are in benchmarks/results.")
+    print("Records are in benchmarks/results; --page keeps them in results/benchmarks and writes the tables.")
 
 
 if __name__ == "__main__":

@@ -59,3 +59,21 @@ def test_every_erratum_is_shown():
     exec(compile(code, "docs/errata.md", "exec"), {})
     rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "errata.md").read_text(), re.MULTILINE)
     assert set(rows[:-1]) <= set(re.findall(r"# (\d+)", code))
+
+
+@pytest.fixture
+def measurements(monkeypatch):
+    """The module that writes the tables of what was measured."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("page")
+
+
+def test_what_was_measured_is_what_the_pages_say(measurements):
+    """The other way round, a record that differs is seen."""
+    readme, page = (path.read_text() for path in (measurements.README, measurements.PAGE))
+    sections, records = measurements.sections_of(page), measurements.kept(("*",))
+    for record in records:
+        assert sections[record["title"]] == measurements.section(record), record["title"]
+        changed = {**record, "rows": [{**row, "another": 1.0} for row in record["rows"]]}
+        assert sections[record["title"]] != measurements.section(changed)
+    assert records and measurements.headlines(readme) in readme and measurements.headlines(readme) in page

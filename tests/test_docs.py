@@ -1,6 +1,7 @@
 """The documents against the package: every public name has an entry, every link a target."""
 
 import importlib
+import itertools
 import re
 import runpy
 from pathlib import Path
@@ -77,3 +78,10 @@ def test_what_was_measured_is_what_the_pages_say(measurements):
         changed = {**record, "rows": [{**row, "another": 1.0} for row in record["rows"]]}
         assert sections[record["title"]] != measurements.section(changed)
     assert records and measurements.headlines(readme) in readme and measurements.headlines(readme) in page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_headings_leave_no_level_out(page):
+    """Sphinx refuses the page where they do, minutes later."""
+    levels = [1, *map(len, re.findall(r"^(#+) ", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.M))]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))

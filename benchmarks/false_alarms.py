@@ -185,14 +185,15 @@ def note(settings: str, records: list[dict[str, Any]]) -> str:
     return f"{settings}: {alarms} alarms in {checks:,} checks of right problems ({bound}); {undecided} undecided."
 
 
-def run(quick: bool = False, minutes: float = np.inf, only: str = "") -> None:
+def run(quick: bool = False, minutes: float = np.inf, only: str = "", size: int | None = None) -> None:
     """Parts that are not done yet, for so long, and the table of all that are. Several processes may share the work."""
     bx.cache()
     records = [json.loads(line) for line in DONE.read_text().splitlines()] if DONE.exists() and not quick else []
     known = {tuple(record[name] for name in Part._fields) for record in records}
     until = time.monotonic() + 60 * minutes
     for part in parts():
-        wanted = part not in known and only in part.problems and time.monotonic() < until
+        wanted = part not in known and only in part.problems and size in (None, part.size)
+        wanted = wanted and time.monotonic() < until
         if wanted and (not quick or (part.number == 0 and part.size == 1)):
             jax.config.update("jax_enable_x64", SETTINGS[part.settings].x64)
             records.append(done(part))
@@ -209,4 +210,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no part after so long")
     parser.add_argument("--only", default="", help=f"one of {', '.join(KINDS)}")
+    parser.add_argument("--size", type=int, help="one of 1, 10, 100, 1000")
     run(**vars(parser.parse_args()))

@@ -193,7 +193,8 @@ def ratio(cells: list[dict[str, Any]], rival: str) -> tuple[float, float, float]
     if not len(logs):
         return (float("nan"),) * 3
     again = np.random.default_rng(0).choice(logs, (2000, len(logs))).mean(axis=1)
-    return tuple(float(np.exp(v)) for v in (logs.mean(), *np.quantile(again, (0.025, 0.975))))  # type: ignore[return-value]
+    mean, low, high = map(float, np.exp([logs.mean(), *np.quantile(again, (0.025, 0.975))]))
+    return mean, low, high
 
 
 def table() -> None:

@@ -11,7 +11,7 @@ from bilevelax.diagnostics import host
 from bilevelax.diagnostics.constants import _matrices, constants
 from bilevelax.diagnostics.part_errors import finite_differences
 from bilevelax.diagnostics.reference import reference
-from bilevelax.diagnostics.solved import FIRST_HALF, MOVE, SECOND_HALF, WHOLE, count, solved, unit, units
+from bilevelax.diagnostics.solved import FIRST_HALF, MOVE, SECOND_HALF, WHOLE, solved, unit, units
 from bilevelax.exact.curvature import extreme_curvatures, ritz_matrix
 from bilevelax.exact.linear import direct_or_cg
 from bilevelax.exact.sample_average import newton_solver, of_stack, respond_on, tightest
@@ -35,7 +35,7 @@ def separately(key, problem, x, i, part):
     u_x, u_y = (unit(k, like) for k, like in zip(random.split(key_u), (x, y), strict=True))
     own = units(y, start)
     u_own = tree.mul(own, u_y)
-    near = tree.add_scale(x, MOVE * (1 + tree.norm(x)), u_x), tree.add_scale(y, MOVE * count(y) ** 0.5, u_own)
+    near = tree.add_scale(x, MOVE * (1 + tree.norm(x)), u_x), tree.add_scale(y, MOVE * tree.size(y) ** 0.5, u_own)
     square = lambda a: float(tree.norm(a, squared=True))
 
     def size(grad_x, grad_y):

@@ -95,7 +95,7 @@ def at_minimum(key: Key, problem: Problem, x: X, xi: Xi, etas: Eta, weights: jax
     own = units(y, start)
     u_x, u_y = (unit(key_u, like) for key_u, like in zip(random.split(key), (x, y), strict=True))
     u_own = tree.mul(own, u_y)
-    near = trees.add_scale(x, MOVE * (1 + tree.norm(x)), u_x), trees.add_scale(y, MOVE * count(y) ** 0.5, u_own)
+    near = trees.add_scale(x, MOVE * (1 + tree.norm(x)), u_x), trees.add_scale(y, MOVE * tree.size(y) ** 0.5, u_own)
     # here and nearby, and the solves and products with both, each once in the program
     grads_x, grads_y = jax.vmap(lambda x, y: average(x).grad_f(y))(*map(_stack, (x, y), near))
     rs = jax.vmap(lambda grad_y: adjoint_on(here, y, solution.where, grad_y, tight_linear(), solution.memory)[0])(
@@ -133,8 +133,3 @@ def units(y: Y, start: Y) -> Y:
         return jnp.where(size > 100 * jnp.finfo(y.dtype).eps, size, 1)
 
     return jax.tree.map(of, y, start)
-
-
-def count(y: Y) -> int:
-    """How many numbers y has."""
-    return sum(int(leaf.size) for leaf in jax.tree.leaves(y))

@@ -31,15 +31,13 @@ def against_peers(quick: bool, names: Sequence[str] = ()) -> None:
     """Regime by regime; some of them where they are named."""
     effort, rows = solve_peers.QUICK if quick else solve_peers.FULL, []
     notes = [
-        f"Who has not arrived gave up, after {effort.limit:g} s of steps where it takes steps; left: |grad F| at the "
-        "end over what was asked for."
+        f"CPU s, of solve the median, least and most of {solve_peers.REPEATS} keys. Who has not arrived gave up, after "
+        f"{effort.limit:g} CPU s of steps where it takes steps; left: |grad F| at the end over what was asked for."
     ]
     for contest in solve_peers.contests(quick):
         if not names or contest.regime.name in names:
-            for found in solve_peers.compare(contest, quick):
-                rows = sorted([*rows, *found], key=lambda row: row["target"])
-                print(*found, sep="\n", flush=True)
-    publish("solve", "solve against peers, everything included", rows, notes)
+            rows += sorted(solve_peers.compare(contest, quick), key=lambda row: row["target"])
+            publish("solve_peers", "solve against peers, everything included", rows, notes)  # one takes some minutes
 
 
 def coverage(quick: bool, runs: int = 200) -> None:

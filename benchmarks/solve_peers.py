@@ -1,58 +1,57 @@
 """`solve` against what people do today, everything included.
 
 Everybody starts at x1 with nothing compiled and stops where |grad F|, judged exactly on fixed contexts, is a given
-share of its first value. `solve` runs once, as it is, and stops by its own certificate, whose time is in its row.
-Peers with Adam are told by the judge when they have arrived, for nothing; they try three learning rates for a while
-and run with the best of them from another key. L-BFGS runs on a sample of a size that a user guesses, drawn once.
-Everyone has a process of its own.
-``in all`` has compilation, search and run; ``CPU s`` is the same in seconds of all cores, which other programs on the
-machine disturb less. A program that serves two targets of a regime is compiled once and counted in both.
+share of its first value. `solve` runs as it is, from several keys, and stops by its own certificate, whose time is in
+its row. Peers with Adam are told by the judge when they have arrived, for nothing; they try three learning rates for a
+while and run with the best of them from another key. L-BFGS runs on a sample of a size that a user guesses, drawn once.
+Everyone has a process of its own, and runs of `solve` take turns with the others. Seconds are those of all cores, which
+other programs on the machine disturb less than a clock. A peer's program that serves two targets is compiled once and
+counted in both.
 """
 
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import targets
-from common import installed
+from common import installed, median
 from jax import random
 from rivals import jaxopt_average, jaxopt_cost, jaxopt_drawn
 
 import bilevelax as bx
 
-BOUND = 150  # wall seconds of a contestant on a regime, judging included
+BOUND = 300  # CPU seconds of a contestant on a regime, judging included
+REPEATS = 3  # of `solve`
 APART = 4  # looks are a quarter of the way apart: judging 10,000 contexts takes longer than steps
 CONTEXTS = 1024  # of a fixed sample where there are too many, or infinitely many, to take all
 MANY = 10_000
 
 
 class Effort(NamedTuple):
-    pilot: float  # seconds of a run that tunes a learning rate
+    pilot: float  # CPU seconds of a run that tunes a learning rate
     limit: float  # of a run that counts
 
 
-QUICK, FULL = Effort(0.3, 1.0), Effort(1.0, 6.0)
+QUICK, FULL = Effort(0.3, 1.0), Effort(1.0, 60.0)
 
 
 class Watch:
-    """Seconds since it was made: (wall, CPU)."""
+    """CPU seconds since it was made."""
 
     def __init__(self) -> None:
-        self.began = self.now()
+        self.began = time.process_time()
 
-    @staticmethod
-    def now() -> np.ndarray:
-        return np.asarray([time.perf_counter(), time.process_time()])
-
-    def taken(self) -> np.ndarray:
-        return self.now() - self.began
+    def taken(self) -> float:
+        return time.process_time() - self.began
 
 
 class Contest(NamedTuple):
@@ -84,25 +83,25 @@ class Judge(NamedTuple):
 
 
 class Run(NamedTuple):
-    """How often a learning rate was looked at, and what was seen: seconds (wall, CPU) and the share that was left."""
+    """How often a learning rate was looked at, and what was seen: seconds and the share that was left."""
 
     rate: float
-    looks: list[tuple[np.ndarray, float]]
+    looks: list[tuple[float, float]]
 
-    def arrival(self, share: float) -> np.ndarray | None:
+    def arrival(self, share: float) -> float | None:
         """Seconds until the target, None where it was not met."""
         return next((taken for taken, left in self.looks if left <= share), None)
 
     def merit(self, share: float) -> tuple[float, float]:
         """Smaller is better: who arrives first, else who comes nearest."""
         met = self.arrival(share)
-        return (max(1.0, min(left for _, left in self.looks) / share), self.looks[-1][0][0] if met is None else met[0])
+        return (max(1.0, min(left for _, left in self.looks) / share), self.looks[-1][0] if met is None else met)
 
 
 def steps_of(one: targets.Compiled, rate: float, seed: int, seconds: float, judge: Judge, share: float) -> Run:
     """Adam until the share is reached or the time is over, without that of judging."""
-    carry, taken, looks = one.first(rate), np.zeros(2), []
-    while taken.min() < seconds:  # wall, or CPU where other programs have the cores
+    carry, taken, looks = one.first(rate), 0.0, []
+    while taken < seconds:
         for n in targets.chunks(max(targets.FIRST, int(carry.t) // APART)):
             watch = Watch()
             carry, _ = one.chunk(carry, random.key(seed), n)
@@ -113,22 +112,17 @@ def steps_of(one: targets.Compiled, rate: float, seed: int, seconds: float, judg
     return Run(rate, looks)
 
 
-def row(contest: Contest, share: float, who: str, taken: np.ndarray, left: float, told: str = "-") -> Any:
-    """``taken`` is (wall, CPU): until the target, or until who did not meet it gave up."""
-    wall, cpu = map(float, taken)
+def row(contest: Contest, share: float, who: str, taken: float, left: float, told: str = "-") -> Any:
+    """``taken``: until the target, or until who did not meet it gave up."""
     target, arrived = f"{contest.regime.name}, to {share:g}", "yes" if left <= share else "no"
-    found = {"target": target, "who": who, "in all": wall, "CPU s": cpu}
-    return found | {"arrived": arrived, "left": left / share, "told": told}
+    return {"target": target, "who": who, "CPU s": taken, "arrived": arrived, "left": left / share, "told": told}
 
 
-def ours(contest: Contest, judge: Judge) -> list[dict[str, Any]]:
-    rows, app = [], contest.regime.app
-    for share in contest.shares:
-        jax.clear_caches()
-        watch = Watch()
-        result = bx.solve(app.problem, app.x1, key=random.key(100), tol=share, progress=False)
-        rows.append(row(contest, share, "solve", watch.taken(), judge(result.x), result.reason))
-    return rows
+def ours(contest: Contest, judge: Judge, repeat: int) -> list[dict[str, Any]]:
+    (share,), app = contest.shares, contest.regime.app
+    watch = Watch()
+    result = bx.solve(app.problem, app.x1, key=random.key(100 + repeat), tol=share, progress=False)
+    return [row(contest, share, "solve", watch.taken(), judge(result.x), result.reason)]
 
 
 def adam(
@@ -142,13 +136,15 @@ def adam(
     prepared = watch.taken()
     hardest = contest.shares[-1]
     pilots = [steps_of(one, rate, 1, effort.pilot, judge, hardest) for rate in targets.RATES]
-    rows = []
+    rows, finals = [], {}
     for share in contest.shares:
         best = min(pilots, key=lambda run: run.merit(share))
         spent = [run.arrival(share) for run in pilots]
         searched = sum(run.looks[-1][0] if met is None else met for run, met in zip(pilots, spent, strict=True))
-        final = steps_of(one, best.rate, 100, effort.limit, judge, share)
-        end, left = final.looks[-1]
+        if best.rate not in finals:
+            finals[best.rate] = steps_of(one, best.rate, 100, effort.limit, judge, hardest)
+        looks = finals[best.rate].looks
+        end, left = next((look for look in looks if look[1] <= share), looks[-1])
         rows.append(row(contest, share, f"{who} {label}, rate {best.rate:g}", prepared + searched + end, left))
     return rows
 
@@ -179,13 +175,15 @@ def samples(regime: targets.Regime) -> int | str:
     return "all" if regime.app.problem.support is not None else 4 * regime.n
 
 
-def rows_of(who: str, contest: Contest, effort: Effort) -> list[dict[str, Any]]:
+def rows_of(who: str, contest: Contest, effort: Effort, repeat: int) -> list[dict[str, Any]]:
     """One contestant on all targets of a regime."""
     regime, n = contest.regime, samples(contest.regime)
     judged = targets.judge(regime)
     judge = Judge(judged, judged(regime.app.x1)[1])
-    if who in FIXED:
-        return FIXED[who](contest, judge)
+    if who == "solve":
+        return ours(contest, judge, repeat)
+    if who == "jaxopt, L-BFGS":
+        return fixed_sample(contest, judge)
     made: dict[str, Callable[[], dict[str, Any]]] = {
         "minimize, saa": lambda: {f"n={n}": regime.batch(bx.saa(n))},
         "minimize, auto": lambda: targets.chosen(regime),
@@ -194,24 +192,46 @@ def rows_of(who: str, contest: Contest, effort: Effort) -> list[dict[str, Any]]:
     return adam(who, made[who], contest, effort, judge)
 
 
-FIXED = {"solve": ours, "jaxopt, L-BFGS": fixed_sample}
-WHO = ("solve", "minimize, saa", "minimize, auto", *(("jaxopt, Adam", "jaxopt, L-BFGS") if installed("jaxopt") else ()))
+PEERS = ("minimize, saa", "minimize, auto", *(("jaxopt, Adam", "jaxopt, L-BFGS") if installed("jaxopt") else ()))
 
 
-def compare(contest: Contest, quick: bool) -> Iterator[list[dict[str, Any]]]:
-    """Rows of one after the other, each in a process of its own, which is ended after `BOUND` seconds."""
-    for who in WHO:
-        command = [sys.executable, __file__, contest.regime.name, who, *["--quick"] * quick]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, check=True)
-        except subprocess.TimeoutExpired:
-            ended = np.full(2, np.nan), np.inf, f"ended after {BOUND} s"
-            yield [row(contest, share, who, *ended) for share in contest.shares]
-        else:
-            yield json.loads(done.stdout.splitlines()[-1])
+def compare(contest: Contest, quick: bool) -> list[dict[str, Any]]:
+    """`solve` before each peer and, target by target, as often as is asked for; its row has the medians."""
+    single = [contest._replace(shares=(share,)) for share in contest.shares]
+    runs: list[list[dict[str, Any]]] = [[] for _ in single]
+    found = []
+    for i in range(max(len(PEERS), REPEATS)):
+        for one, rows in zip(single, runs, strict=True):
+            rows += alone("solve", one, quick, i) if i < REPEATS else []
+        found += alone(PEERS[i], contest, quick) if i < len(PEERS) else []
+    return [together(rows) for rows in runs] + found
+
+
+def together(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of equal calls from several keys: medians, and the worst that was left."""
+    seconds = [row["CPU s"] for row in rows]
+    arrived = "yes" if all(row["arrived"] == "yes" for row in rows) else "no"
+    told = ", ".join(sorted({row["told"] for row in rows}))
+    rest = {"arrived": arrived, "left": max(row["left"] for row in rows), "told": told}
+    return {**rows[0], "CPU s": median(seconds), **rest, "least": min(seconds), "most": max(seconds)}
+
+
+def alone(who: str, contest: Contest, quick: bool, repeat: int = 0) -> list[dict[str, Any]]:
+    """The rows of a process of its own, which is ended after `BOUND` CPU seconds."""
+    shares = ",".join(map(str, contest.shares))
+    command = [sys.executable, __file__, contest.regime.name, who, shares, str(repeat), *["--quick"] * quick]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        ended = float("nan"), np.inf, f"ended after {BOUND} CPU s"
+        return [row(contest, share, who, *ended) for share in contest.shares]
+    if done.returncode:
+        raise RuntimeError(f"{who} on {contest.regime.name}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":
-    name, who, *quick = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_CPU, (BOUND, BOUND + 5))
+    name, who, shares, repeat, *quick = sys.argv[1:]
     (contest,) = [contest for contest in contests(bool(quick)) if contest.regime.name == name]
-    print(json.dumps(rows_of(who, contest, QUICK if quick else FULL)))
+    contest = contest._replace(shares=tuple(map(float, shares.split(","))))
+    print(json.dumps(rows_of(who, contest, QUICK if quick else FULL, int(repeat))))

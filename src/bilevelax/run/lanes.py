@@ -7,6 +7,7 @@ serve every number of contexts and of samples.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +35,7 @@ class Chunk(NamedTuple):
     xi: Xi
     etas: Eta
     weights: jax.Array  # (lanes, samples), each row's sum is one
-    y: Y  # (lanes, PARTS, ...), or one part where outcomes are stored
+    y: Y  # stacked
 
 
 class Answer(NamedTuple):
@@ -56,18 +57,16 @@ def draws(problem: Problem, x: X, key: Key, stage: Any, first: Any, numbers: Any
         key_xi, key_eta = random.split(random.fold_in(key, (first + lane) // each))
         numbered = problem.n_contexts is not None
         xi = given if given is not None else problem.nth_context(number) if numbered else problem.context(key_xi)
-        parts = PARTS if problem.support is None else 1
-        start = jax.tree.map(lambda a: jnp.broadcast_to(a, (parts, *a.shape)), problem.start(x, xi))
         etas, weights = samples_of(random.fold_in(key_eta, (first + lane) % each), problem, xi, SAMPLES)
         if problem.support is None:
             weights = (jnp.arange(SAMPLES, dtype=jnp.int32) < real).astype(weights.dtype) / real.astype(weights.dtype)
-        return Chunk(xi, etas, weights, start)
+        return Chunk(xi, etas, weights, problem.start(x, xi))
 
     return jax.vmap(one)(jnp.arange(len(numbers), dtype=jnp.int32), numbers, given)
 
 
 drawn = program()(draws)
-drawn_soon = program("at once")(draws)
+drawn_soon = partial(program("at once"), straight=False)(draws)  # JAX's own loops behind keys compile faster
 
 
 def work_of_lane(problem: Problem, key: Key) -> int:
@@ -127,8 +126,8 @@ def tight(x: X) -> float:
 def answers(problem: Problem, x: X, chunk: Chunk, parts: Any, each: Any, at_once: int) -> Answer:
     """F and grad F of each context on its samples, and on their halves where ``parts``, a traced number, is 3.
 
-    ``each`` lanes, traced too, are a context; ``at_once`` of them, a multiple, are answered together. Of stored
-    outcomes there are no halves.
+    ``each`` lanes, traced too, are a context; ``at_once`` of them, a multiple, are answered together. Halves are solved
+    from the answer of the whole, which is kept; of stored outcomes there are none.
     """
     solver, linear, stored = newton_solver(tol=tight(x)), direct_or_cg(), problem.support is not None
 
@@ -143,15 +142,14 @@ def answers(problem: Problem, x: X, chunk: Chunk, parts: Any, each: Any, at_once
 
     def together(lanes: Chunk) -> Answer:
         def part(k: Any, sums: Answer) -> Answer:
-            starts = lanes._replace(y=jax.tree.map(lambda a: a[:, k], sums.y))
-            F, grad, y, cost = jax.vmap(lambda lane: one(k, lane), axis_name="lanes")(starts)
+            F, grad, y, cost = jax.vmap(lambda lane: one(k, lane), axis_name="lanes")(lanes._replace(y=sums.y))
             whole = k == 0
             return Answer(
                 jnp.where(whole, F, sums.F),
                 jnp.where(whole, grad, sums.grad),
                 jnp.where(whole, 0, sums.F_halves + F),
                 jnp.where(whole, 0, sums.grad_halves + grad),
-                jax.tree.map(lambda a, new: a.at[:, k].set(new), sums.y, y),
+                jax.tree.map(lambda old, new: jnp.where(whole, new, old), sums.y, y),
                 jax.tree.map(lambda a, b: a + jnp.sum(b, dtype=a.dtype), sums.cost, cost),
             )
 

@@ -20,6 +20,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from lowering import leave_out_lines, reuse_contexts
 
 from bilevelax import Problem, from_arrays
 from bilevelax.applications import quadratic as quadratic_application
@@ -28,6 +29,8 @@ from bilevelax.base.program_files import Refused
 
 with contextlib.suppress(Refused):  # slower, and as right
     switch_on()
+reuse_contexts()
+leave_out_lines()
 MAPPINGS = Path("/proc/self/maps")
 looked = 0.0  # processor time at the last look
 

@@ -13,10 +13,11 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.diagnostics.averages import Calls, Lanes, averages, calls_of, pilot_rate
+from bilevelax.diagnostics.bench import Trial
 from bilevelax.diagnostics.bias import Bias
 from bilevelax.diagnostics.candidates import SIZES, candidates, named_candidate
 from bilevelax.diagnostics.estimates import batch_means
-from bilevelax.diagnostics.tune import Trial, Tuned, best_first
+from bilevelax.diagnostics.tune import Tuned, best_first
 
 
 def test_tune_prefers_less_variance_and_refuses_bias(quadratic, matrices, x, key):

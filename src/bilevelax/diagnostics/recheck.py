@@ -16,12 +16,12 @@ from jax import random
 from bilevelax.base.text_table import number, percent
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.diagnostics.bench import Bench
 from bilevelax.diagnostics.bias import CONFIDENCE, Bias
 from bilevelax.diagnostics.candidates import TUNED_CONTEXTS, Candidate, lanes_of
 from bilevelax.diagnostics.contexts import takes_every
 from bilevelax.diagnostics.intervals import squared_norm
 from bilevelax.diagnostics.reference import QUICK, Reference, reference
-from bilevelax.diagnostics.tune import Bench
 from bilevelax.exact.unsolved import SOME, sentence
 
 TOL = 0.05  # largest relative bias, as of `tune`

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import random
 
@@ -14,44 +12,15 @@ from bilevelax.base.errors import require_integer, require_key, require_positive
 from bilevelax.base.text_table import Table, as_text, number, percent
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.problem import Key, Problem, X
-from bilevelax.diagnostics.averages import Lanes, averages, calls_of, pilot_rate
-from bilevelax.diagnostics.bias import Bias, relative_bias
+from bilevelax.diagnostics.averages import pilot_rate
+from bilevelax.diagnostics.bench import CALLS_A_LAP, Bench, Lap, Trial
 from bilevelax.diagnostics.candidates import TUNED_CONTEXTS, Candidate, candidates, lanes_of
-from bilevelax.diagnostics.estimates import means, optimised_means
-from bilevelax.diagnostics.host import flat_rows
-from bilevelax.diagnostics.reference import QUICK, Reference, reference
+from bilevelax.diagnostics.reference import QUICK, reference
 from bilevelax.exact.unsolved import require_followers
-from bilevelax.problems.little import little_work
 from bilevelax.problems.validate import as_arrays, check_shapes
 
-CALLS_A_LAP = 8  # of an estimator in one measurement
 SHORT, MORE = 0.05, 4  # seconds of a lap, up to which more of them are taken at once
 DOUBTS = 3  # times that the one that leads is measured twice as long, where its bias is in doubt
-NOISELESS = 1e-3  # relative to the gradient's terms: noise that nobody needs to reduce
-
-
-class Trial(NamedTuple):
-    """What is known of one candidate."""
-
-    name: str
-    estimator: Estimator
-    compile_seconds: float
-    seconds: float  # of one call, the median
-    variance: float  # of one call, the trace of its covariance
-    bias: Bias  # relative to the size of the gradient's terms
-    calls: int
-    unbiased: bool = False  # by how it is made, or nearly
-
-    def score(self, tol: float) -> tuple[bool, float]:
-        """Smaller is better: no bias above ``tol`` that can be seen, then time x variance; infinite if not finite."""
-        biased = self.bias.decided(tol) is False
-        size = self.bias.estimate if biased else self.seconds * self.variance
-        return biased, size if np.isfinite(size) else np.inf
-
-    def doubtful(self, tol: float) -> bool:
-        """Whether its bias may be above ``tol``, for all that is known."""
-        decided = self.bias.decided(tol)
-        return decided is False or (decided is None and not self.unbiased)
 
 
 class Tuned(NamedTuple):
@@ -89,36 +58,6 @@ class Tuned(NamedTuple):
         if not biased and self.trials[0].doubtful(self.tol):
             warning = f" Its bias may be {percent(self.trials[0].bias.high)}: none surely without was measured."
         return f"Chosen in {self.seconds:.1f} s: {self.choice}.{warning}{left}\n{as_text(Table('', columns, rows))}"
-
-
-class Lap(NamedTuple):
-    """Rows of gradients and what each measurement took."""
-
-    rows: np.ndarray
-    off: np.ndarray  # the same less exact gradients of the contexts met: their bias, without the noise of contexts
-    seconds: list[float]
-    compile_seconds: float
-    shared: bool = False  # by the program that measures many
-
-
-def _measure(key: Key, call: Callable[[Key], Any], before: Lap | None, times: int, shared: bool) -> Lap:
-    """``times`` more measurements of CALLS_A_LAP calls: ``call`` stacks gradients, and exact ones of the contexts met.
-
-    The first of all compiles.
-    """
-    rows, off, seconds, compile_seconds, _ = before or Lap(np.zeros(0), np.zeros(0), [], 0.0)
-    for i in range(times + (before is None)):
-        started = time.perf_counter()
-        key_i = random.fold_in(key, len(seconds) + 1 if len(rows) else 0)
-        grad, exact = jax.block_until_ready(call(key_i))
-        took = time.perf_counter() - started
-        if before is None and i == 0:
-            compile_seconds = took
-        else:
-            seconds = [*seconds, took / CALLS_A_LAP]
-        new = flat_rows(grad), flat_rows(grad) - np.asarray(exact)
-        rows, off = new if not len(rows) else (np.concatenate([rows, new[0]]), np.concatenate([off, new[1]]))
-    return Lap(rows, off, seconds, compile_seconds, shared)
 
 
 def tune(
@@ -184,54 +123,6 @@ def tune(
     return Tuned(best.estimator, best.name, tuple(trials), skipped, time.perf_counter() - started, tol)
 
 
-class Bench(NamedTuple):
-    """Where candidates are measured."""
-
-    problem: Problem
-    x: X
-    exact: Reference
-    key: Key
-    left: Callable[[], float]  # seconds
-    tol: float
-    lanes: Lanes  # contexts of the candidates that one program measures
-
-    def alone(self, each: Candidate, before: Lap | None, times: int, timed: bool = True) -> Lap:
-        """By a program of its own, optimised as that of a run where its time counts."""
-        where = self.problem, self.x, self.exact.contexts, self.exact.grads
-        program = optimised_means if timed else means
-
-        def call(key: Key) -> tuple[Any, Any]:
-            found = program(key, *where, estimator=each.estimator, batches=CALLS_A_LAP)
-            return found.grad, found.met
-
-        return _measure(self.key, call, before, times, shared=False)
-
-    def exactly(self, each: Candidate, times: int) -> Lap:
-        """One that takes all outcomes: whether that leaves no noise is told by a program that compiles soon."""
-        return self.alone(each, None, times, timed=not little_work(self.key, self.problem, self.x))
-
-    def together(self, each: Candidate, before: Lap | None, times: int) -> Lap:
-        """By the program that measures sample averages of any size; in its blocks they take longer than alone."""
-        where = self.problem, self.x, self.exact.contexts, calls_of(each.n or 1, CALLS_A_LAP), self.lanes
-        mean = lambda a: np.mean(np.asarray(a, np.float64), axis=1)  # over the contexts of a call
-
-        def call(key: Key) -> tuple[Any, Any]:
-            grads, _, exact = averages(key, *where, self.exact.grads)
-            return jax.tree.map(mean, grads), exact
-
-        return _measure(self.key, call, before, times, shared=True)
-
-    def trial(self, each: Candidate, lap: Lap) -> Trial:
-        bias = relative_bias(lap.off, self.exact.scale, self.exact.stderr)
-        variance, seconds = float(lap.rows.var(0, ddof=1).sum()), float(np.median(lap.seconds))
-        about = lap.compile_seconds, seconds, variance, bias, len(lap.rows), each.unbiased
-        return Trial(each.name, each.estimator, *about)
-
-    def noiseless(self, trial: Trial) -> bool:
-        """Whether less variance would not help: no bias, and calls that hardly differ."""
-        return trial.bias.decided(self.tol) is True and trial.variance <= (NOISELESS * self.exact.scale) ** 2
-
-
 def _of_the_library(bench: Bench, contexts: int, devices: int, key: Key) -> tuple[list[Candidate], dict[str, Lap]]:
     """The library's own candidates, and first laps of those that need no program of their own.
 
@@ -242,7 +133,7 @@ def _of_the_library(bench: Bench, contexts: int, devices: int, key: Key) -> tupl
         laps[made[0].name] = bench.exactly(made[0], 1)
         if bench.noiseless(bench.trial(made[0], laps[made[0].name])):
             return made[:1], laps
-        if little_work(bench.key, bench.problem, bench.x):
+        if bench.little:
             laps[made[0].name] = bench.alone(made[0], None, 1)
     started = time.perf_counter()
     rate = pilot_rate(key, bench.problem, bench.x, bench.exact.contexts, bench.lanes, bench.exact.grads)

@@ -11,6 +11,8 @@ import json
 import os
 import time
 import warnings
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,38 @@ import numpy as np
 import published
 from pairs import BACKLOG, HOLDING, QUANTILE, paid, side_information
 
-from bilevelax.sklearn import RobustNewsvendor, baselines
+from bilevelax.sklearn import BoostedQuantile, LinearQuantile, RobustNewsvendor, WeightedSampleAverage
+from bilevelax.sklearn._choosing import rolling_splits
+from bilevelax.sklearn.conditional import Forest, Neighbours
 
 SIZES = {(400, 10): (0.682, 0.722), (400, 20): (0.714, 0.776), (1000, 10): (0.672, 0.704)}  # best; without own tuning
 TEST = 10_000
 INSTANCES = [int(n) for n in os.environ.get("INSTANCES", "10,10,10").split(",")]  # of each size
 CELLS = Path(__file__).parents[1] / "results" / "newsvendor_side_information_cells.json"  # an interrupted run goes on
-BASELINES = ("forest", "boosted quantile", "linear quantile", "neighbours")
+COSTS = HOLDING, BACKLOG
+
+
+def forests(seed: int) -> Iterator[Any]:
+    for leaf, features in product((5, 15), (1 / 3, 1.0)):
+        forest = Forest(min_samples_leaf=leaf, max_features=features)
+        yield WeightedSampleAverage(*COSTS, conditional=forest, random_state=seed)
+
+
+BASELINES = {  # what each is tuned among
+    "forest": forests,
+    "boosted quantile": lambda seed: (
+        BoostedQuantile(*COSTS, n_estimators=n, random_state=seed) for n in (20, 50, 100)
+    ),
+    "linear quantile": lambda seed: (LinearQuantile(*COSTS, alpha=alpha) for alpha in (1e-3, 1e-2, 1e-1)),
+    "neighbours": lambda seed: (WeightedSampleAverage(*COSTS, conditional=Neighbours(k)) for k in (10, 30, 100)),
+}
+
+
+def tuned(candidates: Iterator[Any], X: np.ndarray, y: np.ndarray) -> Any:
+    """The cheapest on two later stretches of the training rows, as ours chooses, fitted on all."""
+    splits = rolling_splits(len(y), 0.2)
+    cost = lambda each: sum(paid(each.fit(X[a], y[a]).predict(X[b]), y[b]) for a, b in splits)
+    return min(candidates, key=cost).fit(X, y)
 
 
 def instance(seed: int, rows: int, columns: int, test: int) -> tuple[Any, ...]:
@@ -40,9 +67,8 @@ def ways(seed: int, rows: int, columns: int, test: int) -> tuple[dict[str, float
     """(cost of each way, what ours chose)."""
     X, y, new, asked, mean = instance(seed, rows, columns, test)
     ours = RobustNewsvendor(HOLDING, BACKLOG, random_state=seed).fit(X, y)
-    rivals = baselines(HOLDING, BACKLOG, random_state=seed)
     found = {"ours": paid(ours.predict(new), asked)}
-    found |= {name: paid(rivals[name].fit(X, y).predict(new), asked) for name in BASELINES}
+    found |= {name: paid(tuned(make(seed), X, y).predict(new), asked) for name, make in BASELINES.items()}
     found["who knows the mean"] = paid(mean + QUANTILE, asked)
     chosen = ours.chosen_
     return found, f"{chosen['policy']}, {chosen['conditional']}, {chosen['ambiguity']}, {ours.fallback_}"
@@ -54,6 +80,7 @@ def remembered(seed: int, rows: int, columns: int, test: int) -> tuple[dict[str,
     if place not in cells:
         started = time.process_time()
         found = ways(seed, rows, columns, test)
+        cells = json.loads(CELLS.read_text()) if CELLS.exists() else {}  # another process may have written
         cells[place] = [*found, time.process_time() - started]
         CELLS.parent.mkdir(exist_ok=True)
         CELLS.write_text(json.dumps(cells))
@@ -68,7 +95,7 @@ def shown(values: list[float]) -> str:
 def run(quick: bool = False) -> None:
     warnings.simplefilter("ignore")
     test = 2_000 if quick else TEST
-    rows, choices = [], []
+    rows, choices, later = [], [], []
     for ((n, d), (best, untuned)), times in zip(SIZES.items(), [1, 0, 0] if quick else INSTANCES, strict=True):
         if not times:
             continue
@@ -80,6 +107,7 @@ def run(quick: bool = False) -> None:
             seconds += spent
             print(n, d, seed, chosen, {name: round(cost, 3) for name, cost in costs.items()}, flush=True)
         all_of = {name: [each[name] for each in found] for name in found[0]}
+        later.append(float(np.mean(all_of["ours"][3:] or all_of["ours"])))
         rival = min(BASELINES, key=lambda name: np.mean(all_of[name]))
         rows.append(
             published.Row(
@@ -94,9 +122,9 @@ def run(quick: bool = False) -> None:
     notes = [
         "Mean and standard error over instances; published numbers are means from the authors' result files.",
         f"Chosen by rolling origin (policy, conditional, ambiguity, fallback): {counts}.",
-        "Baselines at their defaults. CPU seconds, shared machine.",
+        "Baselines are tuned on the stretches of training rows on which ours chooses. CPU seconds, shared machine.",
         "The weight decay was set, and networks on rows as they are were put among the candidates, after test costs of "
-        "instances 0 to 2 had been seen; instances 3 to 9 of the first row have a mean of 0.654.",
+        f"instances 0 to 2 had been seen; means without these: {', '.join(f'{each:.3f}' for each in later)}.",
     ]
     published.compared("newsvendor_side_information", "Newsvendor with side information", rows, notes, quick=quick)
 

@@ -39,7 +39,7 @@ def clients(seed=0):
 def point():
     rng = np.random.default_rng(1)
     x = first(CLASSES, D + 1, True, hidden=2)
-    x |= {"prototype": jnp.asarray([-1.0, 0.3]), "scale": jnp.asarray(0.8), "absent": jnp.asarray(-0.7)}
+    x |= {"prototype": jnp.asarray([-1.0, 0.3, 0.4]), "scale": jnp.asarray(0.8), "absent": jnp.asarray(-0.7)}
     return x | {"B": jnp.asarray(0.3 * rng.normal(size=(2, D)))}
 
 
@@ -54,7 +54,9 @@ def upper(data, x):
     penalty = np.append(np.exp(x["penalty"][0] + x["penalty"][1] * spread), np.exp(x["penalty"][2]))
     weight = np.exp(x["prototype"][0] + x["prototype"][1] * spread)
     means = np.stack([train[labels == c].mean(axis=0)[:2] for c in (0, 2)])
-    middle = W[[0, 2]] + np.column_stack([weight * means, -(weight * means**2).sum(axis=1) / 2])
+    many = np.array([[np.sum(labels == c)] for c in (0, 2)])
+    trust = many / (many + np.exp(x["prototype"][2]))
+    middle = W[[0, 2]] + trust * np.column_stack([weight * means, -(weight * means**2).sum(axis=1) / 2])
 
     def logits(y, rows):
         made = rows @ W.T + x["absent"]
@@ -107,16 +109,16 @@ def test_extremes_are_what_they_are_called():
     x = first(CLASSES, D + 1, True) | {"penalty": jnp.full(3, 18.0), "absent": jnp.asarray(-50.0)}
     rows, train = np.asarray(data.tasks.test.features[0]), data.tasks.train
     shown = data.shown[0]
-    sample = learned_problem(data, batch=ROWS, intercept=True).nth_context(0).rows
+    xi = learned_problem(data, batch=ROWS, intercept=True).nth_context(0)
 
     def guesses(x):
         prior = prior_of(x, data.centres[0], data.spread, True)
-        y = anchor(x, prior, shown, sample, True)
+        y = anchor(x, prior, xi, True)
         return np.argmax(log_probabilities(x, prior.W, y, shown, jnp.asarray(rows), True), axis=1)
 
-    pooled = guesses(x | {"prototype": jnp.asarray([-40.0, 0.0])})
+    pooled = guesses(x | {"prototype": jnp.asarray([-40.0, 0.0, 0.0])})
     np.testing.assert_array_equal(pooled, np.array([0, 2])[np.argmax(rows @ np.asarray(data.centres[0])[[0, 2]].T, 1)])
-    nearest = guesses(x | {"prototype": jnp.zeros(2), "scale": jnp.zeros(())})
+    nearest = guesses(x | {"prototype": jnp.zeros(3), "scale": jnp.zeros(())})
     means = np.stack([np.asarray(train.features[0])[np.asarray(train.labels[0]) == c].mean(axis=0) for c in (0, 2)])
     distance = np.sum((rows[:, None] - means[None]) ** 2, axis=2)
     np.testing.assert_array_equal(nearest, np.array([0, 2])[np.argmin(distance, axis=1)])

@@ -1,18 +1,20 @@
 r"""Softmax regression whose adapting is learned too: centre, penalties, prototypes, labels never shown, features.
 
 A context is a client with n training rows. It shows the classes C_i, with means mu_c, and was no part of the pooled
-model P_i that it starts from. With x = (s, W, r, t, delta) and log-penalties rho = Phi r, log-weights tau = Phi' t:
+model P_i that it starts from. With x = (s, W, r, t, delta), log-penalties rho = Phi r, log-weights tau = Phi' t, and
+h_c = n_c / (n_c + kappa), the trust in a mean of n_c rows:
 
 .. math::
     y^* = \arg\min_y \, CE(y; train) + \frac{1}{2n} \sum_{c \in C_i} \sum_j e^{\rho_j} (y_{cj} - m_{cj}(x))^2, \quad
-    m_c(x) = s P_{ic} + W_c + (e^{\tau} \mu_c, -\tfrac12 \sum_j e^{\tau_j} \mu_{cj}^2)
+    m_c(x) = s P_{ic} + W_c + h_c (e^{\tau} \mu_c, -\tfrac12 \sum_j e^{\tau_j} \mu_{cj}^2)
 
 and f = CE(y*; held-out rows). Classes that the client has not shown keep the centre's row s P_ic + W_c, with delta on
 top of their logit. The family holds what it must not lose to: the pooled model (rho = inf, tau = -inf), a model of the
 client's rows alone (rho = -inf), ridge towards the pooled model (tau = -inf), nearest centroids (s = 0, rho = inf).
 
-The penalty is divided by n, as that of a prior is: one rho serves clients of every size. Phi has three columns, so few
-clients are enough: a constant, the logarithm of a feature's variance within classes, and the intercept.
+The penalty is divided by n, as that of a prior is, and kappa counts rows: one x serves clients of every size. Phi has
+three columns, so few clients are enough: a constant, the logarithm of a feature's variance within classes, and the
+intercept.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class Prior(NamedTuple):
     W: jax.Array  # (classes, columns)
     penalty: jax.Array  # (columns,)
     weight: jax.Array  # (columns without the intercept,)
+    kappa: jax.Array  # rows that a prototype must have to count for half
 
 
 def first(classes: int, columns: int, intercept: bool, hidden: int = 0, seed: int = 0) -> X:
@@ -70,7 +73,7 @@ def first(classes: int, columns: int, intercept: bool, hidden: int = 0, seed: in
         "scale": jnp.ones((), float),
         "W": jnp.zeros((classes, columns), float),
         "penalty": jnp.zeros(3, float),
-        "prototype": jnp.asarray([-6.0, 0.0], float),
+        "prototype": jnp.asarray([-6.0, 0.0, 1.0], float),  # a constant, spread, log kappa
         "absent": jnp.asarray(-3.0, float),
     }
     if hidden:
@@ -96,11 +99,12 @@ def prior_of(x: X, centre: jax.Array, spread: jax.Array, intercept: bool) -> Pri
     r, t = x["penalty"], x["prototype"]
     columns = jnp.exp(r[0] + r[1] * spread)
     penalty = jnp.concatenate([columns, jnp.exp(r[2:])]) if intercept else columns
-    return Prior(x["scale"] * centre + x["W"], penalty, jnp.exp(t[0] + t[1] * spread))
+    return Prior(x["scale"] * centre + x["W"], penalty, jnp.exp(t[0] + t[1] * spread), jnp.exp(t[2]))
 
 
-def anchor(x: X, prior: Prior, shown: jax.Array, rows: Sample, intercept: bool) -> jax.Array:
+def anchor(x: X, prior: Prior, xi: Client, intercept: bool) -> jax.Array:
     """m(x), of shape (classes shown, columns)."""
+    shown, rows = xi.shown, xi.rows
     belongs = jnp.where(rows.labels[None] == shown[:, None], rows.weights[None], 0)
     share = jnp.sum(belongs, axis=1, keepdims=True)
     means = belongs @ mapped(x, rows.features, intercept) / jnp.where(share > 0, share, 1)
@@ -109,7 +113,8 @@ def anchor(x: X, prior: Prior, shown: jax.Array, rows: Sample, intercept: bool) 
         means = jnp.concatenate([prior.weight[None] * means[:, :-1], -lengths], axis=1)
     else:
         means = prior.weight[None] * means
-    return jnp.where((shown >= 0)[:, None], prior.W[jnp.maximum(shown, 0)] + means, 0)
+    seen = share * xi.size
+    return jnp.where((shown >= 0)[:, None], prior.W[jnp.maximum(shown, 0)] + seen / (seen + prior.kappa) * means, 0)
 
 
 def log_probabilities(x: X, W: jax.Array, y: Y, shown: jax.Array, features: jax.Array, intercept: bool) -> jax.Array:
@@ -153,7 +158,7 @@ def _learned(batch: int, intercept: bool) -> Problem:
 
     def g(x: X, y: Y, eta: Pair, xi: Client) -> jax.Array:
         prior = of(x, xi)
-        off = y - anchor(x, prior, xi.shown, xi.rows, intercept)
+        off = y - anchor(x, prior, xi, intercept)
         return loss(x, prior.W, y, eta.train, xi.shown, intercept) + jnp.sum(prior.penalty[None] * off**2) / (
             2 * xi.size
         )
@@ -171,7 +176,7 @@ def _learned(batch: int, intercept: bool) -> Problem:
         g=g,
         sample_context=sample_context,
         sample_conditional=sample_conditional,
-        init_y=lambda x, xi: anchor(x, of(x, xi), xi.shown, xi.rows, intercept),
+        init_y=lambda x, xi: anchor(x, of(x, xi), xi, intercept),
         support=lambda xi, data: blocks(data.tasks, xi.number, batch),
     )
 

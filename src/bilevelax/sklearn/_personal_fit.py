@@ -25,12 +25,15 @@ LONGEST = 256  # rows of a client that the upper level looks at: more say little
 MODELS = 3  # pooled models, each without one third of the clients
 POOLED = (0.003, 0.05, 1.0)  # their inverse penalties
 STARTS: tuple[tuple[str, Any], ...] = (  # tried one after the other, each from the best before
-    ("penalty", ([-2.0] * 3, [3.0] * 3, [6.0] * 3)),
+    ("absent", (-6.0, -1.5, 0.0)),
+    ("penalty", ([3.0, 0.0, 3.0], [6.0, 0.0, 6.0], [-2.0] * 3, [6.0] * 3)),
     ("scale", (0.0,)),
-    ("prototype", ([-3.0, 0.0], [-1.0, 0.0])),
-    ("penalty", ([-2.0] * 3, [0.0] * 3, [3.0] * 3, [6.0] * 3)),
+    ("prototype", ([-3.0, 0.0, 1.0], [-1.0, 0.0, 1.0], [-1.0, 0.0, 3.0])),
+    ("absent", (-6.0, -3.0, -1.5, 0.0)),
+    ("penalty", ([0.0] * 3, [3.0, 0.0, 3.0], [6.0, 0.0, 6.0], [-2.0] * 3, [3.0] * 3, [6.0] * 3)),
 )
 CHECKS = 6  # looks at the clients kept back
+HALVINGS = 3  # contexts keep all of a client's training rows, a half, a quarter
 KEPT_BACK = 4  # one client in so many is kept back
 FEW_CLIENTS = 8  # clients: with fewer none is kept back, and there is no network
 NETWORK, WIDEST = 64, 128  # hidden units; columns up to which a network pays its price
@@ -90,6 +93,20 @@ def folds_of(labels: np.ndarray, folds: int, rng: Any) -> Iterator[tuple[np.ndar
         yield mixed[fold != k], mixed[fold == k]
 
 
+def fewer(inside: np.ndarray, labels: np.ndarray, halvings: int, each: bool, rng: Any) -> np.ndarray:
+    """A part of a client's training rows: whoever adapts later may have fewer, and what is learned must hold there.
+
+    ``each``: some of each label as long as the rows last, as people choose examples; else as rows come in.
+    """
+    mixed = rng.permutation(inside)
+    if each:
+        place = np.zeros(len(mixed), int)  # of a row among those of its label
+        for c in np.unique(labels[mixed]):
+            place[labels[mixed] == c] = np.arange(np.sum(labels[mixed] == c))
+        mixed = mixed[np.argsort(place, kind="stable")]
+    return mixed[: max(1, len(inside) >> halvings)]
+
+
 def pooled(clients: Sequence[ClientRows], settings: Fitting, C: float) -> np.ndarray:
     """Softmax regression on all clients' rows, (classes, columns)."""
     W = np.zeros((settings.classes, clients[0][0].shape[1] if clients else 0))
@@ -138,7 +155,8 @@ def parts_of(clients: Sequence[ClientRows], settings: Fitting) -> Parts:
     train: list[ClientRows] = []
     test: list[ClientRows] = []
     for i, (features, labels) in enumerate(clients):
-        for inside, outside in folds_of(labels, settings.folds, rng):
+        for k, (inside, outside) in enumerate(folds_of(labels, settings.folds, rng)):
+            inside = fewer(inside, labels, (i + k) % HALVINGS, i % 2 == 0, rng)
             owner.append(i)
             train.append((features[inside], labels[inside]))
             test.append((features[outside], labels[outside]))

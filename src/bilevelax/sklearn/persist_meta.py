@@ -46,7 +46,7 @@ DECLARED = {
 }
 
 
-def _plain(values: np.ndarray, what: str) -> dict[str, Any]:
+def plain_labels(values: np.ndarray, what: str) -> dict[str, Any]:
     """Labels as JSON: texts, whole numbers, numbers or truth values."""
     kind = {"u": "i"}.get(values.dtype.kind, values.dtype.kind)
     if kind not in KINDS or (kind == "O" and not all(isinstance(value, str) for value in values)):
@@ -56,7 +56,7 @@ def _plain(values: np.ndarray, what: str) -> dict[str, Any]:
     return {"kind": kind, "values": values.tolist()}
 
 
-def _labels(path: Path, where: str, stored: dict[str, Any]) -> np.ndarray:
+def read_labels(path: Path, where: str, stored: dict[str, Any]) -> np.ndarray:
     for value in stored["values"]:
         KINDS[stored["kind"]](value, f"{where}.values")
     values: np.ndarray = np.array(stored["values"], dtype=DTYPES[stored["kind"]])
@@ -71,8 +71,8 @@ def save_meta(model: MetaClassifier, folder: str | Path) -> Path:
     if odd:
         raise ValueError(f"A model whose `{odd[0]}` is an object cannot be saved as JSON; give a number instead.")
     fitted = {
-        "classes": _plain(model.classes_, "labels"),
-        "ids": _plain(model.ids_, "groups"),
+        "classes": plain_labels(model.classes_, "labels"),
+        "ids": plain_labels(model.ids_, "groups"),
         "n_features_in_": model.n_features_in_,
         "n_iter_": model.n_iter_,
         "seed_": model.seed_,
@@ -90,7 +90,7 @@ def _arrays(place: Path, settings: dict[str, Any], classes: int, d: int) -> dict
     W = (classes, d + settings["fit_intercept"])
     if settings["lam"] != "learned":
         return read_arrays(place / "arrays.npz", ("centre",), shapes=lambda headers: {"centre": W})
-    shapes = {"centre": W, "pooled": W, "spread": (d,), "penalty": (3,), "prototype": (2,), "absent": ()}
+    shapes = {"centre": W, "pooled": W, "spread": (d,), "penalty": (3,), "prototype": (3,), "absent": ()}
 
     def expected(headers: Any) -> dict[str, tuple[int, ...]]:
         hidden = headers["A"].shape[-1] if "A" in headers and "B" in headers else 0
@@ -106,8 +106,8 @@ def load_meta(kind: type[MetaClassifier], folder: str | Path) -> MetaClassifier:
     names = fitted["names"]
     require(len(names) in (0, columns), path, "fitted.names", f"a list of {columns} texts, or empty", names)
     model = kind(**settings)
-    model.classes_ = _labels(path, "fitted.classes", fitted["classes"])
-    model.ids_ = _labels(path, "fitted.ids", fitted["ids"])
+    model.classes_ = read_labels(path, "fitted.classes", fitted["classes"])
+    model.ids_ = read_labels(path, "fitted.ids", fitted["ids"])
     arrays = _arrays(place, settings, len(model.classes_), columns)
     model.centre_ = arrays.pop("centre")
     if arrays:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,11 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bilevelax.applications.instrumental_variables import Observed, pairs
+from bilevelax.base.declared import integer, number
 from bilevelax.base.errors import require_choice, require_integer, require_positive
 from bilevelax.problems.bases import Basis, Given
 from bilevelax.problems.reduced import reduced
-from bilevelax.problems.smooth import frame, leading, products
+from bilevelax.problems.smooth import leading
 from bilevelax.run.solve import solve
 from bilevelax.sklearn._first_stage import (
     FirstStage,
@@ -27,71 +29,19 @@ from bilevelax.sklearn._first_stage import (
     standard_errors,
     warn_of_weakness,
 )
+from bilevelax.sklearn._structural import Functions, Ridge
 from bilevelax.sklearn.conditional import CONDITIONALS, Conditional, make_conditional
+from bilevelax.sklearn.model_folder import require
+from bilevelax.sklearn.persist_rules import KeptInFolder, require_above_zero
 
 STRUCTURES = ("linear", "kernel", "network")
 PENALTIES = 10.0 ** np.arange(-10, 1.5, 0.5)  # tried for outcomes and functions of unit size
-CAUTION = 1.4  # a parameter counts as so many in cross-validation, which else smooths too little (Wood 2017)
 NETWORK_PENALTY = 1e-4
 SMALLEST_BASIS = 3  # rows for each function of the instrument
+DECLARED = {"functions": integer(0, 10**6), "alpha": number(0), "centre": number(), "scale": number(1e-300)}
 
 
-class Functions(NamedTuple):
-    """The functions of a table's columns that a kernel or a straight line is made of; the first is 1."""
-
-    low: np.ndarray
-    width: np.ndarray
-    which: np.ndarray | None  # smooth products; None: the columns themselves
-
-    @classmethod
-    def of(cls, A: np.ndarray, n: int | None) -> Functions:
-        if n is not None:
-            return cls(*frame(A), leading(A.shape[1], n))
-        return cls(A.mean(axis=0), np.where(A.std(axis=0) > 0, A.std(axis=0), 1.0), None)
-
-    def __call__(self, A: np.ndarray) -> np.ndarray:
-        if self.which is None:
-            return np.column_stack([np.ones(len(A)), (A - self.low) / self.width])
-        return np.asarray(products(A, self.low, self.width, self.which, np))
-
-    def of_columns(self, there: np.ndarray) -> np.ndarray:
-        """Which of the functions see these columns only."""
-        if self.which is None:
-            return np.concatenate([[True], there])
-        return np.asarray((self.which[:, ~there] == 0).all(axis=1))
-
-
-class Ridge(NamedTuple):
-    """min_x |r - A x|^2 + n alpha |x|^2, the first weight free, for many alphas from one decomposition."""
-
-    one: np.ndarray  # what becomes of the constant
-    A: np.ndarray  # of the other functions, the constant's part taken out
-    parts: Any
-    r: np.ndarray
-    n: int
-    means: float  # how many means that share no rows these are: the squared size of the matrix that makes them
-
-    @classmethod
-    def of(cls, A: np.ndarray, r: np.ndarray, n: int, means: float) -> Ridge:
-        one = A[:, 0]
-        direction = one / max(np.linalg.norm(one), np.finfo(float).tiny)
-        rest = A[:, 1:] - np.outer(direction, direction @ A[:, 1:])
-        return cls(one, rest, np.linalg.svd(rest, full_matrices=False), r - direction * (direction @ r), n, means)
-
-    def weights(self, alpha: float) -> np.ndarray:
-        U, s, Vt = self.parts
-        if alpha == 0:
-            s = np.where(s > 1e-10 * max(s.max(initial=0.0), 1e-300), s, np.inf)  # of least length
-        return np.asarray(Vt.T @ (s / np.where(np.isinf(s), np.inf, s**2 + self.n * alpha) * (U.T @ self.r)))
-
-    def cross_validation(self, alpha: float) -> float:
-        """Generalised: squared residuals over the square of the freedom that is left."""
-        _, s, _ = self.parts
-        left = self.means - 1 - CAUTION * float(np.sum(s**2 / (s**2 + self.n * alpha)))
-        return float(np.sum((self.r - self.A @ self.weights(alpha)) ** 2) / left**2) if left > 0 else np.inf
-
-
-class IVRegressor(RegressorMixin, BaseEstimator):
+class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
     r"""What X does to y, where shocks that nobody recorded move both, from instruments Z that move X alone.
 
     .. math::
@@ -119,6 +69,9 @@ class IVRegressor(RegressorMixin, BaseEstimator):
         first_stage\_: for each column of X that is no combination of Z, its first-stage F. Below 10 a warning tells so.
         alpha\_: the penalty that was used.
     """
+
+    _declared = DECLARED
+    weights_: Any  # of the functions, or the parts of a network
 
     def __init__(
         self,
@@ -224,13 +177,16 @@ class IVRegressor(RegressorMixin, BaseEstimator):
     def _straight(self, X: np.ndarray, y: np.ndarray, Q: np.ndarray) -> IVRegressor:
         """Coefficients in the units of the columns, and their standard errors."""
         functions = self.functions_
-        self.coef_ = self.scale_ * self.weights_[1:] / functions.width
-        self.intercept_ = float(self.centre_ + self.scale_ * self.weights_[0] - self.coef_ @ functions.low)
+        self._tell()
         if self.conditional == "joint" and self.alpha_ == 0:
             scaled = functions(X)
             errors = standard_errors(scaled, Q, y - self._values(X))
             self.stderr_, self.robust_stderr_ = (each[1:] / functions.width for each in errors)
         return self
+
+    def _tell(self) -> None:
+        self.coef_ = self.scale_ * self.weights_[1:] / self.functions_.width
+        self.intercept_ = float(self.centre_ + self.scale_ * self.weights_[0] - self.coef_ @ self.functions_.low)
 
     def _fit_network(self, X: np.ndarray, target: np.ndarray, Z: np.ndarray, phi: np.ndarray) -> IVRegressor:
         """`solve` on the problem of the application, reduced to the functions of the instrument."""
@@ -244,6 +200,31 @@ class IVRegressor(RegressorMixin, BaseEstimator):
         self.weights_ = jax.tree.map(np.asarray, self.solved_.x)
         return self
 
+    def _kept(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Standard errors and first stages belong to the fit: they are not kept."""
+        functions, weights = self.functions_, self.weights_
+        arrays = {"low": functions.low, "width": functions.width}
+        arrays |= weights if isinstance(weights, dict) else {"weights": weights}
+        many = 0 if functions.which is None else len(functions.which)
+        return {"functions": many, "alpha": self.alpha_, "centre": self.centre_, "scale": self.scale_}, arrays
+
+    def _shapes(self, fitted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        d, shapes = self.n_features_in_, {"low": (self.n_features_in_,), "width": (self.n_features_in_,)}
+        if self.structural == "network":
+            return shapes | {k: a.shape for k, a in first_network(d, self.width, random.key(0)).items()}
+        return shapes | {"weights": (fitted["functions"] if self.structural == "kernel" else 1 + d,)}
+
+    def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray], path: Path) -> None:
+        many = fitted["functions"]
+        require((many > 0) == (self.structural == "kernel"), path, "fitted.functions", "those of a kernel", many)
+        low, width = arrays.pop("low"), arrays.pop("width")
+        require_above_zero(path, "width", width)
+        self.functions_ = Functions(low, width, leading(self.n_features_in_, many) if many else None)
+        self.alpha_, self.centre_, self.scale_ = fitted["alpha"], fitted["centre"], fitted["scale"]
+        self.weights_ = arrays if self.structural == "network" else arrays["weights"]
+        if self.structural == "linear":
+            self._tell()
+
     def predict(self, X: Any) -> np.ndarray:
         """h(X): what y is on average where X is set, not merely seen."""
         check_is_fitted(self, "weights_")
@@ -252,7 +233,7 @@ class IVRegressor(RegressorMixin, BaseEstimator):
     def _values(self, X: np.ndarray) -> np.ndarray:
         if self.structural == "network":
             scaled = jnp.asarray(self.functions_(X)[:, 1:], float)
-            value = np.asarray(jax.vmap(network, (None, 0))(self.solved_.x, scaled), np.float64)
+            value = np.asarray(jax.vmap(network, (None, 0))(self.weights_, scaled), np.float64)
         else:
             value = self.functions_(X) @ self.weights_
         return np.asarray(self.centre_ + self.scale_ * value)

@@ -49,11 +49,11 @@ def read_folder(
             return  # told below, with the version that wrote it
         known = {"format": one_of(FORMAT), "version": text(), **fields}
         old = document.get("version") in WITHOUT_DIGEST and document.keys().isdisjoint(DIGESTS)
+        if not old and "kind" in document:  # first: of another kind nothing else fits either
+            one_of(kind)(document["kind"], "kind")
         record({**known, **({} if old else DIGESTS)}, optional)(document, where)
         if not old and not is_sealed(document):
             raise ValueError("it was changed after it was written")
-        if not old:
-            one_of(kind)(document["kind"], "kind")
 
     document = read_json(path, check, REMEDY)
     if document.get("format") != FORMAT:

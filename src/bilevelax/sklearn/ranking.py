@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -17,14 +18,17 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from bilevelax.applications.ndcg_ranking import LARGEST, Queries, exact_ndcg, linear, problem_of, queries_of
 from bilevelax.applications.newsvendor.policies import mlp
 from bilevelax.base.compiling import program
+from bilevelax.base.declared import integer, number
 from bilevelax.base.errors import require_choice, require_integer, require_positive
 from bilevelax.core.problem import Problem
 from bilevelax.sklearn._ranking_fit import ALPHAS, Choice, Fit, Scores, chosen
+from bilevelax.sklearn.persist_rules import KeptInFolder, require_above_zero
 
 OWNER = "NDCGRanker"
+DECLARED = {"alpha": number(1e-300), "seed": integer(0, 2**31)}
 
 
-class NDCGRanker(BaseEstimator):
+class NDCGRanker(KeptInFolder, BaseEstimator):
     r"""Scores that put what is relevant first: the NDCG of queries, with smooth ranks, maximised itself.
 
     .. math::
@@ -48,6 +52,8 @@ class NDCGRanker(BaseEstimator):
         coef_: of linear scores, in the units of X.
         problem_, x_: the problem without the penalty, and the rule found.
     """
+
+    _declared = DECLARED
 
     def __init__(
         self,
@@ -74,7 +80,7 @@ class NDCGRanker(BaseEstimator):
             qid: to which query each item belongs; by default all are of one.
             groups: another name for ``qid``.
         """
-        self._check_settings()
+        self._require_settings()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         qid = _queries(qid if qid is not None else groups, X)
         _require_labels(y)
@@ -96,12 +102,30 @@ class NDCGRanker(BaseEstimator):
             self.choice_ = chosen(fit, _grouped(Z, y, qid, self.k), self.k, folds, rng)
             self.alpha_, path = ALPHAS[self.choice_.best], ALPHAS[: self.choice_.best + 1]
         self._flat = fit.path(np.ones(len(self._queries.gain)), path)[-1]
-        if self.scores == "linear":
-            self.coef_ = np.asarray(ravel_pytree(self.x_)[0], np.float64)[: X.shape[1]] / self._scale
-        self.is_fitted_ = True
+        self._tell()
         return self
 
-    def _check_settings(self) -> None:
+    def _tell(self) -> None:
+        if self.scores == "linear":
+            self.coef_ = np.asarray(self._flat, np.float64) / self._scale
+        self.is_fitted_ = True
+
+    def _kept(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        arrays = {"centre": self._centre, "scale": self._scale, "rule": self._flat}
+        return {"alpha": self.alpha_, "seed": self._seed}, arrays
+
+    def _shapes(self, fitted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        self._seed = fitted["seed"]
+        d = self.n_features_in_
+        return {"centre": (d,), "scale": (d,), "rule": ravel_pytree(self._scores().x1)[0].shape}
+
+    def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray], path: Path) -> None:
+        require_above_zero(path, "scale", arrays["scale"])
+        self._centre, self._scale, self._flat = arrays["centre"], arrays["scale"], arrays["rule"]
+        self.alpha_, self.choice_ = fitted["alpha"], None
+        self._tell()
+
+    def _require_settings(self) -> None:
         require_choice("scores", OWNER, self.scores, ("linear", "mlp"))
         require_integer("max_iter", OWNER, self.max_iter, 1)
         require_integer("cv", OWNER, self.cv, 2)
@@ -126,6 +150,8 @@ class NDCGRanker(BaseEstimator):
     def problem_(self) -> Problem:
         """Minus the smooth NDCG over pairs (query, item) of the training rows, for `minimize`, `solve` and `check`."""
         check_is_fitted(self, "is_fitted_")
+        if not hasattr(self, "_queries"):
+            raise ValueError(f"This {OWNER} was loaded without its queries, so `problem_` needs a new fit.")
         return problem_of(self._scores().of, self._queries, None, 1.0)
 
     def predict(self, X: Any) -> np.ndarray:

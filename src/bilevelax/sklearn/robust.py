@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bilevelax.applications._robust_linear import rule
 from bilevelax.applications.sinkhorn_dro import linear_problem_of
+from bilevelax.base.declared import integer, map_of, number, one_of
 from bilevelax.base.errors import require_choice, require_integer, require_positive
 from bilevelax.core.problem import Problem
-from bilevelax.sklearn._robust_choice import FINE, SIZES, Choice, Task, candidates, chosen, fitted, nothing
+from bilevelax.sklearn._robust_choice import FINE, SIZES, Choice, Fitted, Task, candidates, chosen, fitted, nothing
+from bilevelax.sklearn.model_folder import require
+from bilevelax.sklearn.persist_meta import LABELS, plain_labels, read_labels
+from bilevelax.sklearn.persist_rules import KeptInFolder, require_above_zero
 
 AMBIGUITIES = ("sinkhorn", "wasserstein", None)
 NODES = 20  # of `problem_`
+SIZE = number(1e-300)
+DECLARED = {"sizes": map_of(one_of("lam", "eps", "radius", "alpha"), SIZE), "n_iter": integer(0, 2**31)}
 
 
-class RobustLinear(BaseEstimator):
+class RobustLinear(KeptInFolder, BaseEstimator):
     """What both estimators share: settings, standardised rows, the choice of the set's size, the fit."""
 
     _loss: str
@@ -48,7 +55,7 @@ class RobustLinear(BaseEstimator):
         self.cv = cv
         self.max_iter = max_iter
 
-    def _check_settings(self) -> None:
+    def _require_settings(self) -> None:
         owner = type(self).__name__
         require_choice("ambiguity", owner, self.ambiguity, AMBIGUITIES)
         require_choice("choice", owner, self.choice, ("best", "robust"))
@@ -99,6 +106,8 @@ class RobustLinear(BaseEstimator):
         check_is_fitted(self, "coef_")
         if self.ambiguity != "sinkhorn":
             raise ValueError(f"`problem_` is of ambiguity='sinkhorn'. Got {self.ambiguity!r}.")
+        if not hasattr(self, "_task"):
+            raise ValueError(f"This {type(self).__name__} was loaded without its rows, so `problem_` needs a new fit.")
         task = self._task
         return linear_problem_of(self._loss, task.a, task.targets[0], self.lam_, self.eps_, NODES)
 
@@ -107,6 +116,34 @@ class RobustLinear(BaseEstimator):
         """Where `solve` may start on ``problem_``."""
         check_is_fitted(self, "coef_")
         return rule(self.n_features_in_)
+
+    def _kept(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        sizes = {name: float(getattr(self, f"{name}_")) for name in SIZES[self.ambiguity]}
+        rules = self._rules
+        arrays = {"centre": self._centre, "scale": self._scale, "w": rules.w, "b": rules.b}
+        return {"sizes": sizes, "n_iter": int(rules.n_iter)}, arrays
+
+    def _shapes(self, fitted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        d, rules = self.n_features_in_, self._many(fitted)
+        return {"centre": (d,), "scale": (d,), "w": (rules, d), "b": (rules,)}
+
+    def _many(self, fitted: dict[str, Any]) -> int:
+        """Rules: one, or one a class."""
+        return 1
+
+    def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray], path: Path) -> None:
+        asked = SIZES[self.ambiguity]
+        require(set(fitted["sizes"]) == set(asked), path, "fitted.sizes", " and ".join(asked), fitted["sizes"])
+        require_above_zero(path, "scale", arrays["scale"])
+        self._centre, self._scale = arrays["centre"], arrays["scale"]
+        self._rules = Fitted(arrays["w"], arrays["b"], fitted["n_iter"])
+        self.n_iter_, self.choice_ = fitted["n_iter"], None
+        for name, size in fitted["sizes"].items():
+            setattr(self, f"{name}_", size)
+        self._tell()
+
+    def _tell(self) -> None:
+        raise NotImplementedError
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
@@ -147,10 +184,11 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     """
 
     _loss = "logistic"
+    _declared = DECLARED | {"classes": LABELS}
 
     def fit(self, X: Any, y: Any) -> RobustClassifier:
         """Learn the rules from rows X (n, d) with labels y."""
-        self._check_settings()
+        self._require_settings()
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, number = np.unique(y, return_inverse=True)
@@ -160,9 +198,25 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
             )
         positive = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         self._fit(X, np.stack([np.where(number == k, 1.0, -1.0) for k in positive]), number)
+        self._tell()
+        return self
+
+    def _tell(self) -> None:
         self.coef_ = self._rules.w / self._scale
         self.intercept_ = self._rules.b - self.coef_ @ self._centre
-        return self
+
+    def _kept(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        fitted, arrays = super()._kept()
+        return fitted | {"classes": plain_labels(self.classes_, "labels")}, arrays
+
+    def _many(self, fitted: dict[str, Any]) -> int:
+        many = len(fitted["classes"]["values"])
+        return 1 if many == 2 else many
+
+    def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray], path: Path) -> None:
+        self.classes_ = read_labels(path, "fitted.classes", fitted["classes"])
+        require(len(self.classes_) > 1, path, "fitted.classes", "two labels or more", self.classes_.tolist())
+        super()._restore(fitted, arrays, path)
 
     def _losses(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
         if len(targets) == 1:
@@ -211,18 +265,30 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     """
 
     _loss = "squared"
+    _declared = DECLARED | {"level": number(), "unit": number(1e-300)}
 
     def fit(self, X: Any, y: Any) -> RobustRegressor:
         """Learn the rule from rows X (n, d) with targets y."""
-        self._check_settings()
+        self._require_settings()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         y = np.asarray(y, np.float64)
         self._level, spread = y.mean(), y.std()
         self._unit = spread if spread > 1e-12 * (1 + abs(self._level)) else 1.0
         self._fit(X, ((y - self._level) / self._unit)[None], y)
+        self._tell()
+        return self
+
+    def _tell(self) -> None:
         self.coef_ = self._unit * self._rules.w[0] / self._scale
         self.intercept_ = float(self._level + self._unit * self._rules.b[0] - self.coef_ @ self._centre)
-        return self
+
+    def _kept(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        fitted, arrays = super()._kept()
+        return fitted | {"level": float(self._level), "unit": float(self._unit)}, arrays
+
+    def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray], path: Path) -> None:
+        self._level, self._unit = fitted["level"], fitted["unit"]
+        super()._restore(fitted, arrays, path)
 
     def _losses(self, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return (scores[:, 0] - targets[0]) ** 2

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from fresh_process import QUICK, in_a_fresh_process, python
+from fresh_process import QUICK, forked, in_a_fresh_process, python
 from jax import random
 from test_docs import blocks
 
@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 def execute(code, shown, folder=None, **environment):
     """Run in a fresh process; ``shown`` is an expression of what to look at afterwards."""
-    return in_a_fresh_process(f"{code}\nimport json\nprint(json.dumps({shown}))", folder, **environment)
+    code = f"{code}\nimport json\nprint(json.dumps({shown}))"
+    return in_a_fresh_process(code, folder, forked if environment else python, **environment)
 
 
 def test_readme_script(flags):
@@ -124,7 +125,8 @@ def test_extending(extensions, key):
 
 
 def test_check_of_parts_outside_the_tree(extensions, flags):
-    run = lambda target: python("-m", "bilevelax", "check", target, folder=extensions, **flags)
+    start = forked if flags else python
+    run = lambda target: start("-m", "bilevelax", "check", target, folder=extensions, **flags)
     assert run("pricing:make").returncode == 0
     failed = run("pricing:nothing")
     assert failed.returncode == 1 and "Module 'pricing' has no 'nothing'" in failed.stderr
@@ -133,5 +135,7 @@ def test_check_of_parts_outside_the_tree(extensions, flags):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
-    done = python(path, folder=tmp_path, BILEVELAX_QUICK="1", XLA_FLAGS=QUICK)
+    """Long runs for 20 steps only; the gallery has them whole."""
+    (tmp_path / path.name).write_text(re.sub(r"\bT=\d{3,}", "T=20", path.read_text()))
+    done = forked(tmp_path / path.name, folder=tmp_path, BILEVELAX_QUICK="1", XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr

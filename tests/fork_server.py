@@ -16,6 +16,8 @@ import sys
 import types
 import warnings
 
+from lowering import leave_out_lines, reuse_contexts
+
 OTHERS = (
     *("numpy", "scipy.special", "scipy.stats", "scipy.optimize", "jax", "jax.numpy", "optax", "equinox"),
     *("matplotlib.pyplot", "pandas", "sklearn.ensemble", "sklearn.linear_model", "sklearn.model_selection"),
@@ -73,6 +75,8 @@ if __name__ == "__main__":
         for name in OTHERS:
             with contextlib.suppress(ImportError):  # an extra that is not installed
                 importlib.import_module(name)
+    reuse_contexts()
+    leave_out_lines()
     gc.collect()
     gc.freeze()
     if asked := serve():

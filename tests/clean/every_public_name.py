@@ -36,6 +36,7 @@ stored = functools.cache(
 pairs = functools.cache(lambda: bx.from_joint(f, g, (rows_of(0), rows_of(1)), init_y=lambda x, xi: 0 * xi))
 in_basis = functools.cache(lambda: bx.reduced(pairs(), bx.chebyshev(1)))
 short = dict(key=KEY, T=2, every=1, progress=False)
+four, steps = bx.saa(4), optax.sgd(0.1)  # one program for all runs that ask for nothing else
 
 
 def rows_of(seed):
@@ -56,7 +57,7 @@ def gradient(estimator, problem=problem, x=x1):
 
 def on(constraint):
     """A gradient of the problem on a set."""
-    return gradient(bx.saa(4), problem.replace(constraint=constraint))
+    return gradient(four, problem.replace(constraint=constraint))
 
 
 def answer(lower):
@@ -72,12 +73,12 @@ def solution(inverse):
 
 @functools.cache
 def result():
-    return bx.minimize(problem, bx.saa(4), optax.sgd(0.1), x1, **short)
+    return bx.minimize(problem, four, steps, x1, **short)
 
 
 def run_with(estimator=None, optimizer=None, **settings):
     """A run of two steps."""
-    return bx.minimize(problem, estimator or bx.saa(4), optimizer or optax.sgd(0.1), x1, **short, **settings)
+    return bx.minimize(problem, estimator or four, optimizer or steps, x1, **short, **settings)
 
 
 def stopped():
@@ -138,7 +139,7 @@ CALLS = {
     "averaged_step": lambda: answer(bx.averaged_step()),
     "bsvrb": lambda: gradient(bx.bsvrb(), stored(), x1),
     "cache": lambda: str(bx.cache()),
-    "certified": lambda: run_with(stop_when=bx.certified(100.0, n=32, estimator=bx.saa(4))),
+    "certified": lambda: run_with(stop_when=bx.certified(100.0, n=32, estimator=four)),
     "certify": lambda: certificate().high >= certificate().low,
     "chebyshev": lambda: with_basis(bx.chebyshev(1)),
     "check": lambda: bool(str(report())),
@@ -210,13 +211,13 @@ CALLS = {
     "warm_started": lambda: gradient(bx.warm_started(bx.minibatch(bx.saa(2), 2)), stored(), x1),
     "warm_table": lambda: gradient(bx.warm_started(bx.minibatch(bx.saa(2), 2), bx.warm_table()), stored(), x1),
 }
-certificate = functools.cache(lambda: bx.certify(problem, x1, key=KEY, n=32, estimator=bx.saa(4)))
+certificate = functools.cache(lambda: bx.certify(problem, x1, key=KEY, n=32, estimator=four))
 constants = functools.cache(lambda: bx.constants(problem, x1, key=KEY, contexts=2, samples=4))
 curvature = functools.cache(lambda: bx.curvature(problem, x1, key=KEY, contexts=2, samples=4))
 evaluation = functools.cache(lambda: bx.evaluate(problem, x1, key=KEY, n=4, samples=8))
 report = functools.cache(lambda: bx.check(stored(), x1, key=KEY, progress=False))
 solved = functools.cache(lambda: bx.solve(stored(), x1, key=KEY, progress=False))
-tuned = functools.cache(lambda: bx.tune(problem, x1, key=KEY, budget_seconds=1.0, contexts=4, among={"saa": bx.saa(4)}))
+tuned = functools.cache(lambda: bx.tune(problem, x1, key=KEY, budget_seconds=1.0, contexts=4, among={"saa": four}))
 
 
 def main():

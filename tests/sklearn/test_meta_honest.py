@@ -11,6 +11,7 @@ import pytest
 import bilevelax as bx
 from bilevelax.applications import meta_learning, personalized_fl
 from bilevelax.base.declared import seal
+from bilevelax.run.run import CHUNKS
 from bilevelax.sklearn import MetaClassifier, PersonalizedModel, meta
 
 QUICK = dict(lam=0.5, max_iter=20, K=1, batch_size=2, random_state=0)
@@ -38,6 +39,15 @@ def test_a_mask_of_integers_is_refused(fitted, clients):
     with pytest.raises(ValueError, match=r"one entry for each of the 64 rows. Got bool of shape \(3,\)"):
         fitted.scores(X, y, groups, np.array([True, False, True]))
     assert len(fitted.scores(X, y, groups, half == 1)) == 2
+
+
+@pytest.mark.parametrize("lam", [0.5, "learned"])
+def test_a_second_fit_compiles_nothing(lam, clients):
+    fit = lambda: PersonalizedModel(**{**QUICK, "lam": lam, "max_iter": 2}).fit(*clients)
+    steps_compiled = lambda: sum(program._cache_size() for program in CHUNKS.values())
+    first, before = fit(), steps_compiled()
+    np.testing.assert_array_equal(fit().centre_, first.centre_)
+    assert steps_compiled() == before
 
 
 def test_every_row_is_learnt_from(clients):
@@ -113,8 +123,8 @@ def test_what_overflows_is_told(clients):
 
 def test_an_intercept(clients):
     """Rows that say nothing: only an intercept knows that most are yes."""
-    X, y = np.zeros((20, 2)), np.where(np.arange(20) % 10 < 8, "yes", "no")
-    groups = np.repeat([0, 1], 10)
+    (X, _, groups), y = clients, np.where(np.arange(64) % 16 < 13, "yes", "no")
+    X = 0 * X
     without = PersonalizedModel(**QUICK, fit_intercept=False).fit(X, y, groups)
     with_one = PersonalizedModel(**QUICK).fit(X, y, groups)
     assert without.centre_.shape == (2, 2) and with_one.centre_.shape == (2, 3)

@@ -8,6 +8,7 @@ sample, of which the lower level reads the first and the upper level the second,
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -131,7 +132,21 @@ def proximal_problem(tasks: Tasks, *, lam: float, batch: int, owner: str) -> Pro
     """
     require_positive("lam", owner, lam)
     require_integer("batch", owner, batch, 1)
-    n = int(tasks.train.counts.shape[0])
+    return _proximal(float(lam), batch).replace(
+        data=tasks,
+        L_g1=lam + float(jnp.max(jnp.sum(tasks.train.features**2, axis=-1))) / 2,
+        n_contexts=int(tasks.train.counts.shape[0]),
+        context_at=_number,
+    )
+
+
+def _number(i: jax.Array, data: Tasks) -> jax.Array:
+    return jnp.asarray(i, jnp.int32)
+
+
+@lru_cache(maxsize=64)
+def _proximal(lam: float, batch: int) -> Problem:
+    """The same functions for equal settings, so that compiled programs serve the next fit."""
 
     def g(x: X, y: Y, eta: Pair, xi: Xi) -> jax.Array:
         return cross_entropy(y, eta.train) + lam / 2 * tree.norm(tree.sub(y, x), squared=True)
@@ -146,11 +161,7 @@ def proximal_problem(tasks: Tasks, *, lam: float, batch: int, owner: str) -> Pro
         sample_context=lambda key, data: random.randint(key, (), 0, data.train.counts.shape[0], jnp.int32),
         sample_conditional=sample_conditional,
         init_y=lambda x, xi: x,
-        data=tasks,
         mu_g=lam,
-        L_g1=lam + float(jnp.max(jnp.sum(tasks.train.features**2, axis=-1))) / 2,
-        n_contexts=n,
-        context_at=lambda i, data: jnp.asarray(i, jnp.int32),
         support=lambda xi, data: blocks(data, xi, batch),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from bilevelax.applications._personal import SOLVER, Clients, first, held_out_scores, learned_problem, shown_of
 from bilevelax.applications._softmax import Tasks
 from bilevelax.applications.personalized_fl import ClientRows, labelled
+from bilevelax.core.estimate import Estimator
 from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Problem, X
 from bilevelax.estimators.saa import saa
@@ -205,6 +207,20 @@ def best_start(problem: Problem, x: X, intercept: bool) -> tuple[float, X]:
     return best
 
 
+@lru_cache(maxsize=64)
+def _estimator(tasks: int) -> Estimator:
+    """The same object for equal settings, so that the program of one fit serves the next."""
+    return minibatch(saa("all", SOLVER, cg(50, 1e-3)), tasks, contexts="spread")
+
+
+@lru_cache(maxsize=64)
+def _optimizer(learning_rate: float, steps: int, names: tuple[str, ...]) -> optax.GradientTransformation:
+    """Adam, slower where x has many numbers."""
+    slower = {name: optax.scale(RATES.get(name, 1.0)) for name in names}
+    adam = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+    return optax.chain(adam, optax.multi_transform(slower, {name: name for name in names}))
+
+
 def descend(training: Problem, watching: Problem, x: X, settings: Fitting) -> tuple[float, X, int]:
     """Adam, slower where x has many numbers: the best of the looks at ``watching``, the first included."""
     looks: list[tuple[float, X, int]] = []
@@ -215,14 +231,10 @@ def descend(training: Problem, watching: Problem, x: X, settings: Fitting) -> tu
         return {"held_out_loss": looks[-1][0]}
 
     tasks = min(settings.batch_size, training.n_contexts or 1)
-    slower = {name: optax.scale(RATES.get(name, 1.0)) for name in x}
     minimize(
         training,
-        minibatch(saa("all", SOLVER, cg(50, 1e-3)), tasks, contexts="spread"),
-        optax.chain(
-            optax.adam(optax.cosine_decay_schedule(settings.learning_rate, settings.steps)),
-            optax.multi_transform(slower, {name: name for name in x}),
-        ),
+        _estimator(tasks),
+        _optimizer(settings.learning_rate, settings.steps, tuple(x)),
         x,
         key=random.key(settings.seed),
         T=settings.steps,

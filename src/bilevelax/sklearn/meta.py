@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bilevelax.applications._softmax import centre, proximal_problem
 from bilevelax.applications.personalized_fl import ClientRows
 from bilevelax.base.errors import require_choice, require_integer, require_package, require_positive, require_share
+from bilevelax.core.estimate import Estimator
 from bilevelax.core.inverse import default_N, none
 from bilevelax.core.minibatch import minibatch
 from bilevelax.core.problem import Problem
@@ -26,6 +28,7 @@ from bilevelax.sklearn._personal_fit import Fitting, learn
 
 LEARNED = "learned"
 STEPS, STEPS_LEARNED = 300, 60  # defaults of max_iter
+_NO_INVERSE = none()  # one for all fits, which share programs
 MANY_TERMS = 2000  # of a Neumann series: beyond, a fit takes minutes
 
 
@@ -122,8 +125,8 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         warn_of_cost(problem, type(self).__name__)
         result = minimize(
             problem,
-            minibatch(rt_mlmc(self.K), self.batch_size, contexts="spread"),
-            optax.adam(optax.cosine_decay_schedule(self.learning_rate, steps)),
+            _estimator(self.K, self.batch_size),
+            _optimizer(self.learning_rate, steps),
             centre(len(self.classes_), columns),
             key=random.key(self.seed_),
             T=steps,
@@ -139,7 +142,7 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
         if self.lam == LEARNED:
             raise AttributeError("`problem_` belongs to a fixed `lam`; with lam='learned' see `learned_`.")
         problem = proximal_problem(tasks_of(self.tasks_), lam=float(self.lam), batch=8, owner=type(self).__name__)
-        return problem.replace(f=problem.g, inverse=none()) if self._moreau else problem
+        return problem.replace(f=problem.g, inverse=_NO_INVERSE) if self._moreau else problem
 
     def adapt(self, X_support: Any, y_support: Any, steps: int = 50) -> Adapted:
         """The classifier of a new task from a few labelled rows; at most ``steps`` Newton steps.
@@ -253,6 +256,17 @@ class MetaClassifier(ClassifierMixin, BaseEstimator):
             for (kind, name), values in sorted(found.items())
         ]
         return require_package("pandas", "PersonalizedModel.scores", "sklearn").DataFrame(rows)
+
+
+@lru_cache(maxsize=64)
+def _estimator(K: int, tasks: int) -> Estimator:
+    """The same object for equal settings, so that the program of one fit serves the next."""
+    return minibatch(rt_mlmc(K), tasks, contexts="spread")
+
+
+@lru_cache(maxsize=64)
+def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
+    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
 
 def warn_of_cost(problem: Problem, owner: str) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fresh_process import clean, in_a_fresh_process, python
+from fresh_process import QUICK, clean, forked, in_a_fresh_process, python
 
 import bilevelax as bx
 from bilevelax.base import cache
@@ -38,9 +38,14 @@ print(json.dumps([found.on, found.why, value, counted["cache_hits"]]))
 """
 
 
-def work(folder, **environment):
+def in_a_fork(code, **environment):
+    """JAX is imported already, and compiles quickly."""
+    return in_a_fresh_process(code, start=forked, XLA_FLAGS=QUICK, **environment)
+
+
+def work(folder):
     """What a process that keeps its programs there tells of them."""
-    return in_a_fresh_process(WORK.format(folder=str(folder)), **environment)
+    return in_a_fork(WORK.format(folder=str(folder)))
 
 
 def files_of(folder):
@@ -117,7 +122,7 @@ print(json.dumps([wrong, missed, healed, strange]))
 
 def test_damaged_entries_are_compiled_again(tmp_path):
     """100 mutations of an entry: cut, overwritten, one bit, empty, longer, another program's; then no file at all."""
-    done = python("-W", "error", "-c", MUTATIONS, tmp_path / "programs")
+    done = forked("-W", "error", "-c", MUTATIONS, tmp_path / "programs", XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [0, 100, 100, [True, True, True]]
 
@@ -126,7 +131,7 @@ def test_processes_that_share_it_do_not_disturb_each_other(tmp_path, filled):
     folder = tmp_path / "programs"
     words = [sys.executable, "-W", "error", "-c", WORK.format(folder=str(folder))]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    several = [subprocess.Popen(words, env=clean(), **streams) for _ in range(2)]
+    several = [subprocess.Popen(words, env=clean(XLA_FLAGS=QUICK), **streams) for _ in range(2)]
     for process in several:
         out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
@@ -136,7 +141,7 @@ def test_processes_that_share_it_do_not_disturb_each_other(tmp_path, filled):
 
 
 def test_the_switch_is_respected(tmp_path):
-    told = in_a_fresh_process(LITTLE.format(folder=str(tmp_path / "programs")), BILEVELAX_CACHE="0")
+    told = in_a_fork(LITTLE.format(folder=str(tmp_path / "programs")), BILEVELAX_CACHE="0")
     assert told == [False, "BILEVELAX_CACHE=0", 285.0, 0]
     assert not (tmp_path / "programs").exists()
 
@@ -184,9 +189,7 @@ print(json.dumps([*told, [str(each.message) for each in caught]]))
 
 def test_a_cpu_that_rejects_its_own_programs_is_told_once_and_left_alone(tmp_path):
     """jax-ml/jax issue 38445, imitated: JAX reads an entry and cannot load it."""
-    first, second, state, untouched, on, warned = in_a_fresh_process(
-        REJECTING, BILEVELAX_CACHE=str(tmp_path / "programs")
-    )
+    first, second, state, untouched, on, warned = in_a_fork(REJECTING, BILEVELAX_CACHE=str(tmp_path / "programs"))
     assert "cannot load its own programs" in first[0] and first[1] is True
     assert second == [first[0], False] and state == [False, first[0]] and untouched and not on
     assert warned == [f"Compiled programs are not kept: {first[0]}"]
@@ -194,7 +197,7 @@ def test_a_cpu_that_rejects_its_own_programs_is_told_once_and_left_alone(tmp_pat
 
 def test_a_run_goes_on_where_there_can_be_no_cache(tmp_path):
     (tmp_path / "file").write_text("")
-    done = python("-c", LITTLE.format(folder=str(tmp_path / "file" / "programs")))
+    done = forked("-c", LITTLE.format(folder=str(tmp_path / "file" / "programs")))
     on, why, value, hits = json.loads(done.stdout.splitlines()[-1])
     assert not on and "cannot be made" in why and (value, hits) == (285.0, 0)
     assert done.stderr.count("Compiled programs are not kept") == 1
@@ -254,7 +257,8 @@ def test_commands_keep_their_programs(tmp_path):
     words = ["run", "quadratic", "--T", "2", "--every", "2", "--K", "2", "-a", "d_x=2", "--contexts", "2"]
     counts, ends = [], []
     for name in ("first", "second"):
-        done = python("-c", COMMAND, *words, "--out", tmp_path / name, BILEVELAX_CACHE=str(tmp_path / "programs"))
+        kept = {"BILEVELAX_CACHE": str(tmp_path / "programs"), "XLA_FLAGS": QUICK}
+        done = forked("-c", COMMAND, *words, "--out", tmp_path / name, **kept)
         assert done.returncode == 0, done.stderr
         counts.append(json.loads(done.stdout.splitlines()[-1]))
         ends.append(bx.Result.load(tmp_path / name).x.tolist())

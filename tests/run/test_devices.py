@@ -11,12 +11,14 @@ import jax
 import numpy as np
 import optax
 import pytest
+from fresh_process import QUICK, forked
 
 import bilevelax as bx
 from bilevelax.core.levels import plan_of
 from bilevelax.run.devices import axis_of, deal, expected_levels, local_mesh
 
-WORKER = [sys.executable, str(Path(__file__).parents[1] / "devices_worker.py")]
+SCRIPT = Path(__file__).parents[1] / "devices_worker.py"
+WORKER = [sys.executable, str(SCRIPT)]
 LIMIT = 240  # seconds
 
 
@@ -42,7 +44,7 @@ def test_loads_are_even():
 
 
 def test_eight_devices_in_one_process(tmp_path):
-    done = subprocess.run([*WORKER, "eight", str(tmp_path)], capture_output=True, text=True, timeout=LIMIT)
+    done = forked(SCRIPT, "eight", tmp_path, timeout=LIMIT, XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found.pop("devices") == 8
@@ -60,7 +62,7 @@ def require_the_run_of_one(found):
 
 
 def test_rows_on_disk_are_read_by_every_device():
-    done = subprocess.run([*WORKER, "disk"], capture_output=True, text=True, timeout=LIMIT)
+    done = forked(SCRIPT, "disk", timeout=LIMIT, XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert set(found) == {"amortised", "reduced"}
@@ -69,7 +71,7 @@ def test_rows_on_disk_are_read_by_every_device():
 
 def test_the_work_of_amortised_is_split():
     """A device has an eighth of the pairs, and all of both optimizers: measured 0.15. Not split, it is 1."""
-    done = subprocess.run([*WORKER, "share"], capture_output=True, text=True, timeout=LIMIT)
+    done = forked(SCRIPT, "share", timeout=LIMIT, XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr[-3000:]
     share = json.loads(done.stdout.splitlines()[-1])
     assert 0.1 < share < 0.25
@@ -77,8 +79,8 @@ def test_the_work_of_amortised_is_split():
 
 def test_devices_on_the_command_line(tmp_path):
     words = "run quadratic --estimator maml --contexts 4 --devices 2 --T 4 --every 2 --optimizer sgd"
-    command = [sys.executable, "-m", "bilevelax", *words.split(), "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    command = ["-m", "bilevelax", *words.split(), "--out", tmp_path / "run"]
+    done = forked(*command, timeout=LIMIT, XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr[-2000:]
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["config"]["devices"] == 2 and len(manifest["devices"]) == 2

@@ -1,7 +1,6 @@
 """Where the platform has no `fcntl`, runs are saved all the same; only nobody is kept out of their folders."""
 
-import subprocess
-import sys
+from fresh_process import QUICK, forked
 
 CODE = """
 import sys
@@ -28,7 +27,5 @@ assert set_aside(folder) == folder.with_name("run.1")
 
 
 def test_runs_are_saved_where_nothing_can_be_locked(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path / "run")], capture_output=True, text=True, timeout=300
-    )
+    done = forked("-c", CODE, tmp_path / "run", timeout=300, XLA_FLAGS=QUICK)
     assert done.returncode == 0, done.stderr[-2000:]

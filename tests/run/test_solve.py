@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fresh_process import QUICK, forked
 from jax import random
 
 import bilevelax as bx
@@ -239,8 +238,5 @@ print("[1]")
 
 
 def test_a_mesh_gives_the_answer_of_one_device():
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"}
-    done = subprocess.run(
-        [sys.executable, "-c", MESH], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300
-    )
+    done = forked("-c", MESH, timeout=300, XLA_FLAGS=f"--xla_force_host_platform_device_count=2 {QUICK}")
     assert done.returncode == 0, done.stderr[-2000:]

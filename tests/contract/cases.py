@@ -3,7 +3,7 @@
 import functools
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from exact_gradients import differences, gradient
 from jax import lax, random
 
@@ -26,28 +26,34 @@ def smallest(name, x64):
         return applications.catalogue.smallest(name)
 
 
+@jax.jit
+def drawn(key, problem, x):
+    """(contexts, outcomes, another x)."""
+    key_xi, key_eta, key_x = random.split(key, 3)
+    xis = jax.vmap(problem.context)(random.split(key_xi, CONTEXTS))
+    etas = jax.vmap(lambda key, xi: problem.conditionals(key, xi, OUTCOMES))(random.split(key_eta, CONTEXTS), xis)
+    leaves, structure = jax.tree.flatten(x)
+    keys = random.split(key_x, len(leaves))
+    moved = [a + 0.3 * random.normal(key, a.shape, a.dtype) for key, a in zip(keys, leaves, strict=True)]
+    return xis, jax.tree.map(lambda a: a[:, None], etas), jax.tree.unflatten(structure, moved)
+
+
 @functools.cache
 def finite(name):
     """(problem, x, grad F): a few drawn contexts whose only outcome is a few draws at once, so that g has no noise."""
     app = smallest(name, True)
-    key_xi, key_eta, key_x = random.split(random.key(12), 3)
-    xis = jax.vmap(app.problem.context)(random.split(key_xi, CONTEXTS))
-    etas = jax.vmap(lambda key, xi: app.problem.conditionals(key, xi, OUTCOMES))(random.split(key_eta, CONTEXTS), xis)
+    xis, etas, x = drawn(random.key(12), app.problem, app.x1)
     mean = app.problem.averaged(OUTCOMES)
     problem = bx.from_arrays(
         mean.f,
         mean.g,
         xis,
-        jax.tree.map(lambda a: a[:, None], etas),
+        etas,
         init_y=app.problem.init_y,
         mu_g=app.problem.mu_g,
         L_g1=app.problem.L_g1,
         constraint=app.problem.constraint,
     )
-    leaves, structure = jax.tree.flatten(app.x1)
-    keys = random.split(key_x, len(leaves))
-    moved = [a + 0.3 * random.normal(key, a.shape, a.dtype) for key, a in zip(keys, leaves, strict=True)]
-    x = jax.tree.unflatten(structure, moved)
     return problem, x, program()(gradient if problem.constraint is None else differences)(problem, x)
 
 
@@ -92,5 +98,4 @@ def in_a_row(estimator):
 
 def flat(stacked):
     """Pytrees in rows as a matrix."""
-    leaves = jax.tree.leaves(stacked)
-    return jnp.concatenate([a.reshape(len(a), -1) for a in leaves], axis=1)
+    return np.concatenate([np.reshape(a, (len(a), -1)) for a in jax.tree.leaves(stacked)], axis=1)

@@ -35,25 +35,30 @@ X = jnp.array([0.5, -1.0, 2.0])
     "rows", [ROWS_A_BLOCK - 1, ROWS_A_BLOCK, ROWS_A_BLOCK + 1, 3 * ROWS_A_BLOCK, 3 * ROWS_A_BLOCK + 17]
 )
 def test_blocks_add_up_to_the_whole(rows):
-    problem = stored(rows)
-    xi = problem.nth_context(0)
-    etas, weights = problem.outcomes(xi)
-    weights = weights * jnp.linspace(0.5, 1.5, rows)  # whatever the weights are
-    y, r = jnp.array([0.3, 0.2, -0.7]), jnp.array([1.0, -2.0, 0.5])
-    plain = of_stack(problem, X, xi, etas, weights, rows)
-    blocks = of_stack_in_blocks(problem, X, xi, etas, weights)
-    looks = lambda a: (a.f(y), a.grad_f(y), a.grad_g(y), a.hess_g(y)(r), a.cross_g(y, r))
-    assert blocks.size == plain.size
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), looks(plain), looks(blocks))
+
+    @jax.jit
+    def both_ways(problem, y, r):
+        xi = problem.nth_context(0)
+        etas, weights = problem.outcomes(xi)
+        weights = weights * jnp.linspace(0.5, 1.5, rows)  # whatever the weights are
+        plain = of_stack(problem, X, xi, etas, weights, rows)
+        blocks = of_stack_in_blocks(problem, X, xi, etas, weights)
+        assert blocks.size == plain.size
+        looks = lambda a: (a.f(y), a.grad_f(y), a.grad_g(y), a.hess_g(y)(r), a.cross_g(y, r))
+        return looks(plain), looks(blocks)
+
+    found = both_ways(stored(rows), jnp.array([0.3, 0.2, -0.7]), jnp.array([1.0, -2.0, 0.5]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), *found)
 
 
 def test_references_are_the_estimators_numbers_to_rounding():
     problem, key = stored(2 * ROWS_A_BLOCK + 5, contexts=2), random.key(0)
-    of_saa = bx.minibatch(bx.saa("all"), 2, contexts="spread").estimate(key, problem, X, ())[0].grad
+    estimate = lambda estimator: jax.jit(estimator.estimate)(key, problem, X, ())[0]
+    of_saa = estimate(bx.minibatch(bx.saa("all"), 2, contexts="spread")).grad
     np.testing.assert_allclose(reference(key, problem, X, 2, 8).grad, of_saa, rtol=1e-6)
     certificate = bx.certify(problem, X, key=key, n=64)
     assert certificate.estimate == pytest.approx(float(of_saa @ of_saa), rel=1e-6)
-    one = [each.estimate(key, problem, X, ())[0] for each in (bx.saa("all"), all_outcomes())]
+    one = [estimate(each) for each in (bx.saa("all"), all_outcomes())]
     np.testing.assert_allclose(one[0].grad, one[1].grad, rtol=1e-6)
     assert (one[0].cost.xi, one[0].cost.eta) == (one[1].cost.xi, one[1].cost.eta)
 

@@ -1,10 +1,12 @@
 """The one program behind constants, references and finite differences: the numbers of separate ones."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
+from jax import lax, random
 from optax import tree
 
 from bilevelax.diagnostics import host
@@ -19,15 +21,16 @@ from bilevelax.testing.adversarial.case import plain
 
 PARTS = (WHOLE, FIRST_HALF, SECOND_HALF)
 SAMPLES, CONTEXTS = 6, 3
+ROWS = {WHOLE: (0, 6), FIRST_HALF: (0, 3), SECOND_HALF: (3, 3)}  # the first one, and how many
 
 
-def separately(key, problem, x, i, part):
+@partial(jax.jit, static_argnames="n")
+def separately(key, problem, x, i, first, n):
     """One context of `solved`, step by step and without a stack of anything."""
     xi = problem.context(random.fold_in(key, i))
     key_eta, key_u = (random.fold_in(random.fold_in(key, i), role) for role in (1, 2))
-    rows = {WHOLE: slice(0, 6), FIRST_HALF: slice(0, 3), SECOND_HALF: slice(3, 6)}[part]
-    etas = jax.tree.map(lambda a: a[rows], problem.conditionals(key_eta, xi, SAMPLES))
-    n = rows.stop - rows.start
+    drawn = problem.conditionals(key_eta, xi, SAMPLES)
+    etas = jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, first, n), drawn)
     average = lambda x: of_stack(problem, x, xi, etas, jnp.full(n, 1 / n), n)
     start = problem.start(x, xi)
     response = respond_on(average(x), start, newton_solver(tol=tightest(start)), direct_or_cg())
@@ -36,12 +39,13 @@ def separately(key, problem, x, i, part):
     own = units(y, start)
     u_own = tree.mul(own, u_y)
     near = tree.add_scale(x, MOVE * (1 + tree.norm(x)), u_x), tree.add_scale(y, MOVE * tree.size(y) ** 0.5, u_own)
-    square = lambda a: float(tree.norm(a, squared=True))
+    square = partial(tree.norm, squared=True)
 
     def size(grad_x, grad_y):
         r, _ = direct_or_cg()(average(x).hess_g(y), grad_y)
         cross = lambda r: square(average(x).cross_g(y, r))
-        return square(grad_x) + max(cross(r), min(square(r) * cross(u_y), square(tree.div(r, own)) * cross(u_own)))
+        least = jnp.minimum(square(r) * cross(u_y), square(tree.div(r, own)) * cross(u_own))
+        return square(grad_x) + jnp.maximum(cross(r), least)
 
     terms = size(*average(x).grad_f(y)), size(*average(near[0]).grad_f(near[1]))
     return xi, y, average(x).f(y), response.grad, *terms
@@ -52,7 +56,7 @@ def both(softmax):
     problem, x = softmax
     key = random.key(3)
     together = solved(key, problem, x, CONTEXTS, SAMPLES, PARTS)
-    apart = [separately(key, problem, x, i, part) for part in PARTS for i in range(CONTEXTS)]
+    apart = [separately(key, problem, x, i, *ROWS[part]) for part in PARTS for i in range(CONTEXTS)]
     return together, jax.tree.map(lambda *a: np.stack(a), *apart)
 
 
@@ -137,11 +141,16 @@ def test_vectors_and_trees_are_each_other(softmax):
 def test_matrices_for_the_host_have_the_eigenvalues_found_inside(softmax, key, steps):
     """d_y = 15: the Hessian itself, and the Lanczos matrix of fewer steps."""
     problem, x = softmax
-    xi = problem.context(key)
-    y = problem.start(x, xi)
-    hessian = problem.linear_hess_g(x, y, problem.conditional(key, xi), xi)
-    inside = extreme_curvatures(hessian, y, key, steps)
-    on_host = np.linalg.eigvalsh(ritz_matrix(hessian, y, key, steps))
+
+    @jax.jit
+    def both_ways():
+        xi = problem.context(key)
+        y = problem.start(x, xi)
+        hessian = problem.linear_hess_g(x, y, problem.conditional(key, xi), xi)
+        return extreme_curvatures(hessian, y, key, steps), ritz_matrix(hessian, y, key, steps)
+
+    inside, matrix = both_ways()
+    on_host = np.linalg.eigvalsh(matrix)
     np.testing.assert_allclose(on_host[[0, -1]], inside, rtol=1e-6)
     assert on_host.shape == (steps,)
 
@@ -151,11 +160,15 @@ def test_constants_look_at_the_solution(softmax, key):
     problem, x = softmax
     found = solved(key, problem, x, 1, SAMPLES)
     mean, single = _matrices(key, problem, x, (np.zeros(1, np.int32), found.y), False, SAMPLES)
-    xi = jax.tree.map(lambda a: a[0], found.xi)
-    etas = problem.conditionals(random.fold_in(random.fold_in(key, 0), 1), xi, SAMPLES)
-    average = of_stack(problem, x, xi, etas, jnp.full(SAMPLES, 1 / SAMPLES), SAMPLES)
-    y = jax.tree.map(lambda a: jnp.asarray(a[0]), found.y)
-    np.testing.assert_allclose(mean[0, 1, 0], ritz_matrix(average.hess_g(y), y, key, 32), rtol=1e-8, atol=1e-11)
+
+    @jax.jit
+    def wanted(xi, y):
+        etas = problem.conditionals(random.fold_in(random.fold_in(key, 0), 1), xi, SAMPLES)
+        average = of_stack(problem, x, xi, etas, jnp.full(SAMPLES, 1 / SAMPLES), SAMPLES)
+        return ritz_matrix(average.hess_g(y), y, key, 32)
+
+    first = jax.tree.map(lambda a: a[0], (found.xi, found.y))
+    np.testing.assert_allclose(mean[0, 1, 0], wanted(*first), rtol=1e-8, atol=1e-11)
     np.testing.assert_allclose(np.mean(single[0, 1], 0), mean[0, 1, 0], rtol=1e-8, atol=1e-11)
     measured = constants(problem, x, key=key, contexts=1, samples=SAMPLES)
     every = np.linalg.eigvalsh(np.asarray(mean)[0, :, 0])

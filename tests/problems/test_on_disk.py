@@ -47,7 +47,8 @@ def both():
 
 
 def gradients(estimator, problems, key):
-    return [np.asarray(estimator.estimate(key, each, X0, ())[0].grad) for each in problems]
+    estimate = jax.jit(lambda key, problem: estimator.estimate(key, problem, X0, ())[0].grad)
+    return [np.asarray(estimate(key, each)) for each in problems]
 
 
 def test_draws_are_those_of_memory(both, key):

@@ -109,9 +109,10 @@ def test_warm_starts_know_the_contexts(tasks, key):
     problem, x = tasks
     plain = bx.minibatch(bx.saa("all"), 5, contexts="spread")
     warm = bx.warm_started(plain)
-    found, state = warm.estimate(key, problem, x, warm.init(problem, x))
-    again, _ = warm.estimate(key, problem, x, state)
-    wanted = plain.estimate(key, problem, x, ())[0].grad
+    estimate = jax.jit(warm.estimate)
+    found, state = estimate(key, problem, x, warm.init(problem, x))
+    again, _ = estimate(key, problem, x, state)
+    wanted = jax.jit(plain.estimate)(key, problem, x, ())[0].grad
     for each in (found, again):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8), each.grad, wanted)
     assert int(again.cost.grad_g) < int(found.cost.grad_g)

@@ -15,6 +15,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
+from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_integer, require_positive, require_unconstrained
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X, Xi, Y
@@ -132,6 +133,10 @@ class Networks:
 
     def init(self, problem: Problem, x: X) -> AmortisedState:
         require_unconstrained("amortised", problem)
+        return _warmed_up(self, problem, x)
+
+    def first_state(self, problem: Problem, x: X) -> AmortisedState:
+        """Scaled on contexts and warmed up."""
         (answer, _), (adjoint, _) = self.parts(problem, x)
         keys = random.split(random.key(self.seed), SCALED_ON)
         z = jax.vmap(lambda key: _inputs(problem, problem.context(key)))(keys)
@@ -173,6 +178,12 @@ class Networks:
         fits, drawn = self.m * self.steps, self.m * (self.steps + 1)
         cost = Cost(xi=drawn, eta=drawn, grad_f=drawn, grad_g=fits, hess_g=fits, cross_g=self.m)
         return Estimate(jax.tree.map(lambda a: jnp.mean(a, axis=0), grads), cost, {}), state
+
+
+@program(static_argnames="networks")
+def _warmed_up(networks: Networks, problem: Problem, x: X) -> AmortisedState:
+    """The first state by one program; step by step it took some thirty."""
+    return networks.first_state(problem, x)
 
 
 class Model(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_positive
 from bilevelax.core.problem import Problem, PyTree, X, Y
 
@@ -21,6 +22,11 @@ def table_of_starts(owner: str, problem: Problem, x: X) -> Y:
             f"{owner} keeps a row for each context, so it needs finitely many. This problem has n_contexts = None; "
             "make it with from_arrays or Problem(..., n_contexts=..., context_at=...), or use rt_mlmc instead."
         )
+    return _starts(problem, x)
+
+
+@program()
+def _starts(problem: Problem, x: X) -> Y:
     return jax.vmap(lambda i: problem.start(x, problem.nth_context(i)))(jnp.arange(problem.n_contexts))
 
 

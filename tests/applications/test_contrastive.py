@@ -24,8 +24,8 @@ def asked(app):
     """(problem on stored anchors, the excesses s of their negatives)."""
     problem = cl.stored(app.problem, cl.parts(TAU0, 2.0, RIDGE), random.key(3))
     anchors, negatives = problem.data.contexts, problem.data.outcomes[:, 0]
-    s = jax.vmap(lambda xi, etas: jax.vmap(lambda eta: cl.excess(app.x1, eta, xi))(etas))(anchors, negatives)
-    return problem, np.asarray(s)
+    each = jax.vmap(lambda xi, etas: jax.vmap(lambda eta: cl.excess(app.x1, eta, xi))(etas))
+    return problem, np.asarray(jax.jit(each)(anchors, negatives))
 
 
 def by_scipy(s, tau0=TAU0):
@@ -66,9 +66,9 @@ def test_the_gradient_is_that_of_the_log_mean_exp_at_these_temperatures(app, ask
         g = lambda xi, etas, t: cl.shared(RIDGE).g(x, t, etas[0], xi)
         return jax.vmap(g)(problem.data.contexts, problem.data.outcomes, tau).mean()
 
-    tau = jax.numpy.asarray(cl.temperatures(problem, app.x1))
-    np.testing.assert_allclose(found, jax.grad(mean)(app.x1, tau)["out"], atol=1e-6)
-    assert np.abs(found - jax.grad(mean)(app.x1, 0 * tau + 1.0)["out"]).max() > 1e-3
+    tau, slope = np.asarray(cl.temperatures(problem, app.x1)), jax.jit(jax.grad(mean))
+    np.testing.assert_allclose(found, slope(app.x1, tau)["out"], atol=1e-6)
+    assert np.abs(found - slope(app.x1, 0 * tau + 1.0)["out"]).max() > 1e-3
 
 
 def test_equal_bounds_are_one_temperature(app):

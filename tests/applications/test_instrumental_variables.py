@@ -1,5 +1,6 @@
 """The demand design: both ways to a conditional mean against normal equations in NumPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from bilevelax.applications import instrumental_variables as iv
 def gradient(problem, x):
     """Exact: all contexts, all outcomes."""
     batch = bx.minibatch(bx.saa("all"), problem.n_contexts, contexts="spread")
-    return batch.estimate(random.key(0), problem, x, batch.init(problem, x))[0].grad
+    return jax.jit(batch.estimate)(random.key(0), problem, x, batch.init(problem, x))[0].grad
 
 
 def test_the_gradient_of_joint_samples_is_that_of_a_projection():

@@ -105,10 +105,15 @@ def test_support_has_the_expectations_of_all_data(name, request):
     application = request.getfixturevalue(name)
     problem, x, y = application.problem, point(application), point(application, 2)
     weighted = problem.weighted()
+
+    @jax.jit
+    def both_ways(i):
+        etas, eta = problem.outcomes(i), everything(problem.data, i)
+        totals = [total(x, y, etas, i) for total in (weighted.g, weighted.f)]
+        return totals, [loss(x, y, eta, i) for loss in (problem.g, problem.f)]
+
     for i in range(problem.n_contexts):
-        etas, eta = problem.outcomes(jnp.int32(i)), everything(problem.data, i)
-        for loss, total in ((problem.g, weighted.g), (problem.f, weighted.f)):
-            np.testing.assert_allclose(total(x, y, etas, i), loss(x, y, eta, i), rtol=1e-12)
+        np.testing.assert_allclose(*both_ways(jnp.int32(i)), rtol=1e-12)
 
 
 def numpy_loss(W, features, labels):
@@ -175,10 +180,14 @@ def test_clients_of_very_different_sizes_are_packed(monkeypatch):
     assert packed.problem.data.train.labels.shape == (72,) and packed.problem.data.train.longest == 60
     x, key = point(padded), random.key(1)
     assert packed.metrics(x) == pytest.approx(padded.metrics(x), rel=1e-12)
+
+    @jax.jit
+    def at(problem, i):
+        return problem.conditional(key, i), problem.weighted().g(x, x, problem.outcomes(i), i)
+
     for i in range(5):
-        drawn = [app.problem.conditional(key, jnp.int32(i)) for app in (packed, padded)]
+        drawn, values = zip(*(at(app.problem, jnp.int32(i)) for app in (packed, padded)), strict=True)
         jax.tree.map(np.testing.assert_array_equal, *drawn)
-        values = [app.problem.weighted().g(x, x, app.problem.outcomes(jnp.int32(i)), i) for app in (packed, padded)]
         np.testing.assert_allclose(*values, rtol=1e-12)
 
 

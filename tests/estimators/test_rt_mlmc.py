@@ -12,13 +12,17 @@ from bilevelax.estimators.rt_mlmc import at_level, level_probabilities
 PARTS = {"lower": bx.epoch_sgd(0.4), "inverse": bx.neumann(10)}
 
 
-def telescoped(K, key, problem, x, **settings):
-    """sum_k p_k at_level(k), each level compiled once."""
+def telescoped(K, keys, problem, x, **settings):
+    """sum_k p_k at_level(k) for each key, all levels by one program."""
     run = jax.jit(lambda k, key: at_level(k, key, problem, x, K=K, **settings).grad)
     first = settings.get("base_level", 1)
-    levels = [run(k, key) for k in range(first, K + 1)]
     p = level_probabilities(K, first)
-    return jax.tree.map(lambda *v: sum(w * a for w, a in zip(p, v, strict=True)), *levels)
+    mean = lambda *v: sum(w * np.asarray(a) for w, a in zip(p, v, strict=True))
+    return [jax.tree.map(mean, *(run(k, key) for k in range(first, K + 1))) for key in keys]
+
+
+def dl_sgd(K, problem, x, **settings):
+    return jax.jit(lambda key: bx.dl_sgd(K, **settings).estimate(key, problem, x, ())[0])
 
 
 @pytest.mark.parametrize("K", [1, 2, 5])
@@ -26,22 +30,18 @@ def telescoped(K, key, problem, x, **settings):
 def test_rt_mlmc_telescopes_to_dl_sgd(K, name, quadratic, softmax, x):
     """Eq. (7) is an identity, not a statistic: average it over k by hand."""
     problem, point = softmax if name == "softmax" else (quadratic, x)
-    estimate = jax.jit(lambda key: bx.dl_sgd(K, **PARTS).estimate(key, problem, point, ())[0].grad)
-    for seed in range(2):
-        key = random.key(seed)
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12),
-            telescoped(K, key, problem, point, **PARTS),
-            estimate(key),
-        )
+    keys, estimate = [random.key(seed) for seed in range(2)], dl_sgd(K, problem, point, **PARTS)
+    for key, found in zip(keys, telescoped(K, keys, problem, point, **PARTS), strict=True):
+        close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        jax.tree.map(close, found, estimate(key).grad)
 
 
 @pytest.mark.parametrize("settings", [{"batch": 3}, {"base_level": 2}, {"lower": bx.sgd(0.4), "inverse": bx.dense(4)}])
 def test_every_setting_telescopes(settings, quadratic, x, key):
     settings = {**PARTS, **settings}
     dl = {name: value for name, value in settings.items() if name != "base_level"}
-    expected = bx.dl_sgd(3, **dl).estimate(key, quadratic, x, ())[0].grad
-    np.testing.assert_allclose(telescoped(3, key, quadratic, x, **settings), expected, rtol=1e-12, atol=1e-12)
+    expected = dl_sgd(3, quadratic, x, **dl)(key).grad
+    np.testing.assert_allclose(*telescoped(3, [key], quadratic, x, **settings), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_independent_draws_break_the_identity(quadratic, x, key):
@@ -49,13 +49,13 @@ def test_independent_draws_break_the_identity(quadratic, x, key):
     run = jax.jit(lambda k, key: at_level(k, key, quadratic, x, K=3, **PARTS).grad)
     levels = [run(k, random.fold_in(key, k)) for k in (1, 2, 3)]
     mean = sum(w * v for w, v in zip(level_probabilities(3), levels, strict=True))
-    expected = bx.dl_sgd(3, **PARTS).estimate(key, quadratic, x, ())[0].grad
+    expected = dl_sgd(3, quadratic, x, **PARTS)(key).grad
     assert np.abs(mean - expected).max() > 1e-3
 
 
 def test_costs_are_exact(quadratic, x, key):
     K, batch = 4, 3
-    dl = bx.dl_sgd(K, batch=batch, **PARTS).estimate(key, quadratic, x, ())[0].cost
+    dl = dl_sgd(K, quadratic, x, batch=batch, **PARTS)(key).cost
     n_hat = int(dl.hess_g) // batch
     assert 0 <= n_hat < 10 and int(dl.hess_g) == batch * n_hat
     steps = 2 ** (K + 1) - 2
@@ -67,7 +67,7 @@ def test_costs_are_exact(quadratic, x, key):
         "hess_g": batch * n_hat,
         "cross_g": batch,
     }
-    rt = at_level(2, key, quadratic, x, K=K, batch=batch, **PARTS).cost
+    rt = jax.jit(lambda key: at_level(2, key, quadratic, x, K=K, batch=batch, **PARTS).cost)(key)
     assert {k: int(v) for k, v in rt.asdict().items()} == {
         "xi": 1,
         "eta": 6 + batch * (n_hat + 2),  # the three hypergradients share their draws

@@ -1,5 +1,6 @@
 """Rows that stay on disk: the draws, gradients and runs of rows in memory, in bounded memory."""
 
+import functools
 import itertools
 import tracemalloc
 
@@ -46,9 +47,13 @@ def both():
     return pairs, [bx.reduced(each, bx.chebyshev(2)) for each in pairs]
 
 
+@functools.cache
+def compiled(estimator):
+    return jax.jit(lambda key, problem: estimator.estimate(key, problem, X0, ())[0].grad)
+
+
 def gradients(estimator, problems, key):
-    estimate = jax.jit(lambda key, problem: estimator.estimate(key, problem, X0, ())[0].grad)
-    return [np.asarray(estimate(key, each)) for each in problems]
+    return [np.asarray(compiled(estimator)(key, each)) for each in problems]
 
 
 def test_draws_are_those_of_memory(both, key):

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_key
 from bilevelax.core.estimate import Cost, Estimate, Estimator
-from bilevelax.core.problem import Key, Problem, X
+from bilevelax.core.problem import Eta, Key, Problem, X, Xi
 from bilevelax.exact.curvature import LANCZOS_STEPS, extreme_curvatures
 from bilevelax.problems.validate import alike, as_arrays, check_shapes, describe
 
@@ -29,10 +29,9 @@ def check_problem(problem: Problem, x: X, *, key: Key, draws: int = 8) -> None:
     require_key("check_problem", key)
     x = as_arrays("x", "check_problem", x)
     check_shapes(problem, x)
-    xi = problem.context(key)
-    _same(xi, problem.context(key), "sample_context gave two different xi for one key")
-    eta = problem.conditional(key, xi)
-    _same(eta, problem.conditional(key, xi), "sample_conditional gave two different eta for one key")
+    (xi, eta), (xi_again, eta_again) = _drawn(key, problem), _drawn(key, problem)
+    _same(xi, xi_again, "sample_context gave two different xi for one key")
+    _same(eta, eta_again, "sample_conditional gave two different eta for one key")
     if problem.mu_g is None and problem.L_g1 is None:
         return
     low, high = _curvature(problem, x, key, draws)
@@ -45,6 +44,17 @@ def check_problem(problem: Problem, x: X, *, key: Key, draws: int = 8) -> None:
         assert high <= problem.L_g1 + slack, (
             f"g has curvature {high:g} in y at some sample, above L_g1 = {problem.L_g1:g}."
         )
+
+
+def _drawn(key: Key, problem: Problem) -> tuple[Xi, Eta]:
+    """A context and an outcome by a program of their own: what samplers do beside JAX is done anew in every call."""
+
+    @program("at once")
+    def draw(key: Key, problem: Problem) -> tuple[Xi, Eta]:
+        xi = problem.context(key)
+        return xi, problem.conditional(key, xi)
+
+    return draw(key, problem)
 
 
 def _curvature(problem: Problem, x: X, key: Key, draws: int) -> tuple[float, float]:
@@ -101,7 +111,7 @@ def check_estimator(estimator: Estimator, problem: Problem, x: X, *, key: Key) -
     keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(3))
     together = program()(jax.vmap(lambda key: estimator.estimate(key, problem, x, state)[0].grad))(keys)
     alone = [compiled(key, problem, x, state)[0].grad for key in keys]
-    _close(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone), "vmap over keys changed the estimates")
+    _close(together, jax.tree.map(lambda *leaves: np.stack(leaves), *alone), "vmap over keys changed the estimates")
 
 
 def _same_shapes(a: Any, b: Any, message: str) -> None:
@@ -117,9 +127,9 @@ def _same(a: Any, b: Any, message: str) -> None:
 
 def _close(a: Any, b: Any, message: str) -> None:
     for u, v in zip(*map(jax.tree.leaves, (a, b)), strict=True):
-        scale = float(jnp.abs(v).max()) + 1.0
+        scale = float(np.abs(v).max()) + 1.0
         tol = 1e3 * float(jnp.finfo(v.dtype).eps) * scale
-        assert np.allclose(u, v, rtol=0, atol=tol), f"{message}: largest difference {float(jnp.abs(u - v).max()):g}."
+        assert np.allclose(u, v, rtol=0, atol=tol), f"{message}: largest difference {float(np.abs(u - v).max()):g}."
 
 
 def assert_mean(samples: Any, expected: Any, *, z: float = 5.0, power: float, bias: float = 0.0) -> None:

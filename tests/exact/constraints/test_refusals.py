@@ -78,13 +78,14 @@ def test_bounds_that_move_need_an_inverse():
     """f = -g has no implicit term on a set that stays (Danskin); on one that moves, its multipliers are missing."""
     danskin = lambda constraint: segment(constraint).replace(f=lambda x, y, eta, xi: -jnp.sum((y - x) ** 2) / 2)
     x, moving = jnp.full(1, 2.0), bx.box(0.0, lambda x, xi: x / 2)
+    run = lambda estimator, problem: jax.jit(estimator.estimate)(random.key(0), problem, x, ())[0]
     for estimator in (bx.dl_sgd(3, inverse=bx.none()), bx.rt_mlmc(3, inverse=bx.none())):
         for constraint in (moving, bx.product(moving)):
             with pytest.raises(ValueError, match=r"must not be none\(\) where the problem's `constraint` moves with x"):
-                estimator.estimate(random.key(0), danskin(constraint), x, ())
-    stays = bx.dl_sgd(3, inverse=bx.none()).estimate(random.key(0), danskin(bx.box(0.0, 1.0)), x, ())[0]
+                run(estimator, danskin(constraint))
+    stays = run(bx.dl_sgd(3, inverse=bx.none()), danskin(bx.box(0.0, 1.0)))
     np.testing.assert_allclose(stays.grad, [-1.0])  # y* = 1: d/dx of -(1 - x)^2 / 2
-    moves = bx.dl_sgd(3, inverse=bx.dense(1)).estimate(random.key(0), danskin(moving), x, ())[0]
+    moves = run(bx.dl_sgd(3, inverse=bx.dense(1)), danskin(moving))
     np.testing.assert_allclose(moves.grad, [-0.5])  # y* = x / 2: d/dx of -x^2 / 8, not -1
 
 

@@ -34,17 +34,21 @@ def test_products_equal_dense_derivatives(point):
         sample_conditional=lambda key, xi, data: point["eta"],
         init_y=lambda x, xi: point["y"],
     )
-    r = jnp.arange(1.0, 5.0)
-    flat_x, unravel = ravel_pytree(point["x"])
-    g = lambda xf, y: nonlinear(unravel(xf), y, point["eta"], point["xi"])
-    hess = jax.hessian(g, argnums=1)(flat_x, point["y"])
-    cross = jax.jacobian(jax.grad(g, argnums=0), argnums=1)(flat_x, point["y"])  # d_x by d_y
-    np.testing.assert_allclose(problem.hess_g(**point, r=r), hess @ r, rtol=1e-12)
-    np.testing.assert_allclose(ravel_pytree(problem.cross_g(**point, r=r))[0], cross @ r, rtol=1e-12)
-    np.testing.assert_allclose(problem.grad_g(**point), jax.grad(g, argnums=1)(flat_x, point["y"]), rtol=1e-12)
-    grad_x, grad_y = problem.grad_f(**point)
-    np.testing.assert_allclose(ravel_pytree(grad_x)[0], jax.grad(g)(flat_x, point["y"]), rtol=1e-12)
-    np.testing.assert_allclose(grad_y, problem.grad_g(**point), rtol=1e-12)
+
+    @jax.jit
+    def both_ways(point, r):
+        flat_x, unravel = ravel_pytree(point["x"])
+        g = lambda xf, y: nonlinear(unravel(xf), y, point["eta"], point["xi"])
+        hess = jax.hessian(g, argnums=1)(flat_x, point["y"])
+        cross = jax.jacobian(jax.grad(g, argnums=0), argnums=1)(flat_x, point["y"])  # d_x by d_y
+        slope_x, slope_y = jax.grad(g, argnums=(0, 1))(flat_x, point["y"])
+        grad_x, grad_y = problem.grad_f(**point)
+        cross_g = ravel_pytree(problem.cross_g(**point, r=r))[0]
+        products = problem.hess_g(**point, r=r), cross_g, problem.grad_g(**point), ravel_pytree(grad_x)[0], grad_y
+        return products, (hess @ r, cross @ r, slope_y, slope_x, slope_y)
+
+    for found, wanted in zip(*both_ways(point, jnp.arange(1.0, 5.0)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 def test_averaged_is_the_mean_over_its_own_draws(quadratic, x, key):

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from compiled import programs
 from jax import lax, random
 
 import bilevelax as bx
@@ -45,6 +46,13 @@ def pairs():
     )
 
 
+@pytest.fixture(scope="module")
+def wanted(pairs):
+    """The gradient of the problem reduced to affine answers."""
+    reduced = bx.reduced(pairs, bx.chebyshev(1))
+    return np.asarray(jax.jit(bx.saa("all").estimate)(random.key(0), reduced, X0, ())[0].grad)
+
+
 def gradients(problem, estimator, n):
     """n estimates in a row at one x."""
 
@@ -56,9 +64,8 @@ def gradients(problem, estimator, n):
     return np.asarray(jax.jit(lambda: lax.scan(one, estimator.init(problem, X0), keys)[1])())
 
 
-def test_its_mean_is_the_gradient_of_the_reduced_problem(pairs):
+def test_its_mean_is_the_gradient_of_the_reduced_problem(pairs, wanted):
     """With affine networks it minimises over the same answers as `reduced` with an affine basis."""
-    wanted = np.asarray(bx.saa("all").estimate(random.key(0), bx.reduced(pairs, bx.chebyshev(1)), X0, ())[0].grad)
     estimator = bx.amortised(affine(), affine(), m=64, steps=2, rate=0.01, warm_up=600)
     found = gradients(pairs, estimator, 400)
     error = found.std(axis=0) / 20
@@ -67,10 +74,15 @@ def test_its_mean_is_the_gradient_of_the_reduced_problem(pairs):
     np.testing.assert_allclose(found.mean(axis=0), wanted, atol=float(5 * error.max() + 0.02))
 
 
-def test_without_training_it_is_wrong(pairs):
-    wanted = np.asarray(bx.saa("all").estimate(random.key(0), bx.reduced(pairs, bx.chebyshev(1)), X0, ())[0].grad)
+def test_without_training_it_is_wrong(pairs, wanted):
     untrained = gradients(pairs, bx.amortised(affine(), affine(), steps=0, warm_up=0), 50).mean(axis=0)
     assert np.linalg.norm(untrained - wanted) > 0.5 * np.linalg.norm(wanted)
+
+
+def test_the_first_state_is_made_by_one_program(pairs):
+    with programs() as names:
+        bx.amortised(affine(), affine(), m=2, warm_up=1).init(pairs, X0)
+    assert names == ["_warmed_up"]
 
 
 def test_it_minimises_a_problem_of_pairs(pairs, key):

@@ -15,7 +15,6 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from optax import tree
 
-from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_integer, require_positive, require_unconstrained
 from bilevelax.core.estimate import Cost, Estimate, Estimator
 from bilevelax.core.problem import Key, Problem, PyTree, X, Xi, Y
@@ -180,7 +179,7 @@ class Networks:
         return Estimate(jax.tree.map(lambda a: jnp.mean(a, axis=0), grads), cost, {}), state
 
 
-@program(static_argnames="networks")
+@partial(jax.jit, static_argnames="networks")  # no options of `program`, which JAX takes for outermost programs only
 def _warmed_up(networks: Networks, problem: Problem, x: X) -> AmortisedState:
     """The first state by one program; step by step it took some thirty."""
     return networks.first_state(problem, x)

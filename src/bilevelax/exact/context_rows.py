@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_positive
 from bilevelax.core.problem import Problem, PyTree, X, Y
 
@@ -25,7 +24,7 @@ def table_of_starts(owner: str, problem: Problem, x: X) -> Y:
     return _starts(problem, x)
 
 
-@program()
+@jax.jit
 def _starts(problem: Problem, x: X) -> Y:
     return jax.vmap(lambda i: problem.start(x, problem.nth_context(i)))(jnp.arange(problem.n_contexts))
 

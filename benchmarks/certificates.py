@@ -30,7 +30,7 @@ LAWS: dict[str, tuple[Any, float]] = {
     "one in 100": (lambda key: jnp.where(random.uniform(key) < 0.01, 99.0, -1.0), 99.0),
     "one in 1,000": (lambda key: jnp.where(random.uniform(key) < 1e-3, 999.0, -1.0), 999.0),
 }
-FIRST = 60_000  # key: those below chose how an interval is widened or withheld
+FIRST = 90_000  # key: those below chose how an interval is widened or withheld
 NOISE = 0.5  # standard deviation of eta
 LOSSES = {"stationary": (0, 0.0), "square": (0, 1.0), "cubic": (1, 0.5)}  # which f, and x
 
@@ -69,7 +69,7 @@ def run(quick: bool = False) -> None:
     jax.config.update("jax_enable_x64", True)
     bx.cache()
     started, made = time.process_time(), problem()
-    repeats, n = (5, 256) if quick else (100, 1024)
+    repeats, n = (5, 256) if quick else (400, 1024)
     rows = [covered(made, law, loss, repeats, n) for law in LAWS for loss in LOSSES]
     took = f"{time.process_time() - started:.0f} CPU s, n = {n}, {repeats} certificates of each, level 95 %."
     publish("certificates", "Coverage of certify", rows, [took])

@@ -36,9 +36,9 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "few draws": Settings(FEW, True, {1: 400, 10: 300, 100: 40, 1000: 1}),
-    "few draws, float32": Settings(FEW, False, {1: 80, 10: 60}),
-    "defaults": Settings({}, True, {1: 40, 10: 40, 100: 5}),
+    "few draws": Settings(FEW, True, {1: 480, 10: 340, 100: 40, 1000: 2}),
+    "few draws, float32": Settings(FEW, False, {1: 120, 10: 80}),
+    "defaults": Settings({}, True, {1: 60, 10: 60, 100: 5}),
 }
 HALF = "softmax"  # half as many of these, which take all their rounds
 AT_ONCE = {1: 20, 10: 20, 100: 5, 1000: 1}  # checks in a part

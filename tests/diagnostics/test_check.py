@@ -43,7 +43,7 @@ def test_check_on_the_quadratic(quadratic, x, matrices, key):
 
 def test_check_passes_and_says_so(key):
     report = bx.check(plain_problem(), X, key=key, estimator=plain_gradient, **SMALL)
-    assert report.ok and str(report).startswith("OK: 12 checks passed.\n"), str(report)
+    assert report.ok and str(report).startswith("OK: 14 checks passed.\n"), str(report)
     np.testing.assert_allclose(report.reference.grad, 2 * X - 1, rtol=1e-6)
 
 

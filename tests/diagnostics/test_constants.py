@@ -104,3 +104,18 @@ def test_a_problem_whose_eta_holds_nothing(key):
     assert (found.mu_g, found.L_g1, found.mu_high) == (1.0, 1.0, 1.0)
     report = bx.check(problem, X, key=key, estimator=bx.rt_mlmc(1), **{**SMALL, "n": 1024})
     assert report.ok and {row.ok for row in report.rows if "gradient" in row.name} == {True}, str(report)
+
+
+@pytest.mark.parametrize(("bend", "told"), [(0.0, False), (2.0, True)])
+def test_another_minimum_farther_away_is_told(bend, told, key):
+    """Ripples in a valley: convex where the follower starts and ends."""
+    problem = bx.stochastic_bilevel(
+        f=lambda x, y, xi: jnp.sum(y**2),
+        g=lambda x, y, eta: jnp.sum((y - x) ** 2 / 2 + bend * jnp.sin(2 * (y - x)) ** 2),
+        sample_upper=lambda key, data: jnp.zeros(()),
+        sample_lower=lambda key, data: jnp.zeros(()),
+        init_y=lambda x: x + 0.05,
+    )
+    found = bx.constants(problem, jnp.ones(4), key=key, contexts=8, samples=2)
+    assert found.strongly_convex and found.bends_far == told
+    assert ("another minimum may lie there" in str(found)) == told

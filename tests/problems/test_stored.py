@@ -80,6 +80,11 @@ def test_ragged_groups_of_dicts_and_tables_by_their_columns(key):
             [{"sold": np.ones(2)}, {"b": np.ones(2)}, {"sold": np.ones(1)}],
             "same parts in every context.* context 1",
         ),
+        (
+            [{"sold": np.array(["many"])}] * 3,
+            r"`outcomes` of from_arrays must hold numbers. Got <U4 in its part \['sold'\]",
+        ),
+        ({"sold": np.full((3, 2), None)}, "`outcomes` of from_arrays must hold numbers. Got object"),
         ([pd.DataFrame({"sold": ["many"]})] * 3, "Column 'sold' of a table given to from_arrays must hold numbers"),
     ],
 )

@@ -41,6 +41,28 @@ def test_the_remedy_fits_the_mistake(part, function, told):
         check_shapes(problem(**{part: function}), jnp.ones(3))
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"mu_g": "large"}, "`mu_g` of Problem must be a positive number. Got 'large'"),
+        ({"L_g1": len}, "`L_g1` of Problem must be a positive number"),
+        ({"n_contexts": 2.5, "context_at": lambda i, data: i}, "`n_contexts` of Problem must be an integer"),
+        ({"n_contexts": 4, "context_at": lambda i, data: (i, i)}, "`context_at` of Problem must return xi"),
+        ({"guess": lambda x, xi, data: {"y": x}}, r"`guess` of Problem must return y, as init_y does: float\d+\[3\]"),
+        ({"support": lambda xi, data: xi}, "`support` of Problem must return a pair"),
+        ({"support": lambda xi, data: (jnp.ones(3), jnp.ones(2) / 2)}, "one weight for each outcome"),
+    ],
+)
+def test_parts_that_may_be_left_out_fit_the_others(changed, told):
+    with pytest.raises(ValueError, match=told):
+        check_shapes(problem(**changed), jnp.ones(3))
+
+
+def test_a_loss_may_be_a_plain_number(key):
+    found, _ = bx.saa(2)(key, problem(f=lambda x, y, eta, xi: 2.5), jnp.ones(3))
+    assert not np.any(found.grad)
+
+
 def test_large_arrays_that_are_closed_over_are_told():
     large = np.ones((3, 2**20))  # 25 MB
     held = problem(g=lambda x, y, eta, xi: jnp.sum((y - jnp.asarray(large)[:, 5]) ** 2))

@@ -234,7 +234,7 @@ class Problem:
         def total(loss: Loss) -> Loss:
             def of_sum(x: X, y: Y, eta: tuple[Eta, jax.Array], xi: Xi) -> jax.Array:
                 def term(eta: Eta, weight: jax.Array) -> jax.Array:
-                    value = loss(x, y, eta, xi)
+                    value = jnp.asarray(loss(x, y, eta, xi))  # a plain number too
                     return weight.astype(value.dtype) * value
 
                 return jnp.sum(jax.vmap(term)(*eta))

@@ -16,9 +16,10 @@ from bilevelax.diagnostics.basis import basis_rows
 from bilevelax.diagnostics.check_constraint import constraint_rows, without_answer
 from bilevelax.diagnostics.check_estimator import TOO_FEW, VANISH, Setup, at_least, estimator_rows
 from bilevelax.diagnostics.check_report import CheckRow, Report
-from bilevelax.diagnostics.constants import SLACK, Constants, measured_at
+from bilevelax.diagnostics.constants import FARTHER, SLACK, Constants, measured_at
 from bilevelax.diagnostics.estimates import BATCHES, unbiased
 from bilevelax.diagnostics.host import flat
+from bilevelax.diagnostics.jumps import jump_rows
 from bilevelax.diagnostics.part_errors import Differences, finite_differences
 from bilevelax.diagnostics.reference import Reference, reference
 from bilevelax.diagnostics.samplers import sampler_rows
@@ -93,6 +94,7 @@ def check(
         bar.stage(2, "finite differences")
         rows.append(_solved(exact, measured))
         rows.append(_differences(exact, finite_differences(key_exact, problem, x, contexts, samples)))
+        rows += jump_rows(random.fold_in(key, 6), problem, x, exact.contexts, exact.y)
         rows += basis_rows(problem, x, random.fold_in(key, 4), tol, exact.scale)
         setup = Setup(problem, x, random.fold_in(key, 3), n, tol, measured, exact)
         for done, (name, each) in enumerate(named.items(), 3):
@@ -134,6 +136,8 @@ def _curvature(problem: Problem, measured: Constants) -> list[CheckRow]:
     mu, L = measured.mu_g, measured.L_g1
     convex = at_least(0.0, measured)
     remedy = "" if convex else measured.verdict() if mu <= 0 or measured.mu_high == np.inf else FLAT
+    if convex and measured.bends_far:
+        convex, remedy = None, FARTHER.format(number(measured.mu_far))
     rows = [CheckRow("strongly convex in y", convex, number(mu), "> 0", remedy)]
     if problem.mu_g is not None:
         ok = at_least(problem.mu_g / (1 + SLACK), measured)

@@ -17,7 +17,7 @@ from bilevelax.base.text_table import Table, as_text, number
 from bilevelax.core.problem import Key, Problem, X, Y
 from bilevelax.diagnostics.contexts import context_number, count_contexts, takes_every
 from bilevelax.diagnostics.host import in_groups
-from bilevelax.diagnostics.solved import solved
+from bilevelax.diagnostics.solved import solved, units
 from bilevelax.exact.curvature import LANCZOS_STEPS, ritz_matrix
 from bilevelax.exact.draws import halves, samples_of
 from bilevelax.exact.sample_average import of_stack_in_blocks
@@ -26,6 +26,7 @@ from bilevelax.problems.validate import as_arrays, check_shapes
 
 PER_CONTEXT = 16  # single samples looked at in each context and point
 SLACK = 0.1  # by how much half of the samples may change mu_g
+FARTHER = "Not farther away, curvature {}: another minimum may lie there, so y* depends on init_y"
 FLAT = 1e-3  # relative to L_g1: no curvature at all
 
 
@@ -48,10 +49,16 @@ class Constants(NamedTuple):
     contexts: int
     samples: int
     mu_high: float  # what mu_g may be: its samples of eta make it low; infinite where they are too few to tell
+    mu_far: float = math.inf  # smallest curvature farther away, at other contexts' answers or as far as y is large
 
     @property
     def strongly_convex(self) -> bool:
         return self.mu_g > 0
+
+    @property
+    def bends_far(self) -> bool:
+        """Whether E g surely is not convex everywhere, though it may be where y* was found."""
+        return self.mu_far < 0
 
     @property
     def missing(self) -> float:
@@ -71,7 +78,9 @@ class Constants(NamedTuple):
         few = f"the mean of {self.samples} samples has less curvature than E g; raise `samples`."
         if self.strongly_convex:
             kappa, doubt = self.L_g1 / self.mu_g, f" mu_g may be larger: {few}" if self.mu_high == math.inf else ""
-            return f"Strongly convex in y where it was looked at; condition number L_g1 / mu_g = {kappa:.3g}.{doubt}"
+            far = f" {FARTHER.format(number(self.mu_far))}." if self.bends_far else ""
+            known = f"Strongly convex in y where it was looked at; condition number L_g1 / mu_g = {kappa:.3g}."
+            return known + doubt + far
         if self.mu_high > 0:
             return f"Strongly convex in y or not, it cannot be told: smallest curvature {self.mu_g:.3g}, but {few}"
         return (
@@ -82,12 +91,14 @@ class Constants(NamedTuple):
 
 @jit_solves(little_work, static_argnames=("every", "samples"))
 def _matrices(
-    key: Key, problem: Problem, x: X, lanes: tuple[jax.Array, Y], every: bool, samples: int
+    key: Key, problem: Problem, x: X, lanes: tuple[jax.Array, Y, Y], every: bool, samples: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Of some contexts and their y*, at three points: `ritz_matrix` of means over samples, and of single samples."""
+    """Of some contexts, their y* and those of others, at three points and one farther away: `ritz_matrix` of means over
+    samples, and of single samples.
+    """
     known = problem.support is not None
 
-    def one(i: jax.Array, solved: Y) -> tuple[jax.Array, jax.Array]:
+    def one(i: jax.Array, solved: Y, other: Y) -> tuple[jax.Array, jax.Array]:
         xi = context_number(i, key, problem, every)
         key_eta, key_y, key_r = (random.fold_in(random.fold_in(key, i), role) for role in (1, 2, 3))
         etas, weights = samples_of(key_eta, problem, xi, samples)
@@ -100,6 +111,8 @@ def _matrices(
         best = jnp.where(jnp.isfinite(best), best, start)
         push = random.normal(key_y, start.shape, start.dtype)
         near = best + push / jnp.linalg.norm(push) * jnp.linalg.norm(best - start) / 2
+        far = jnp.where(i % 2 == 0, best + push * units(best, start), ravel_pytree(other)[0])
+        far = (start + best) / 2 if problem.constraint is not None else far  # inside its set
 
         def at(y: jax.Array) -> tuple[jax.Array, jax.Array]:
             y = unravel(y)
@@ -107,7 +120,7 @@ def _matrices(
             mean = lambda weights: matrix(of_stack_in_blocks(problem, x, xi, etas, weights).hess_g(y))
             return jax.vmap(mean)(several), lax.map(lambda a: matrix(problem.linear_hess_g(x, y, a[0], xi)), numbered)
 
-        return lax.map(at, jnp.stack([start, best, near]))
+        return lax.map(at, jnp.stack([start, best, near, far]))
 
     return jax.vmap(one)(*lanes)
 
@@ -149,14 +162,22 @@ def measured_at(y: Y, problem: Problem, x: X, key: Key, contexts: int, samples: 
     """`constants`, given the answers that `solved` finds with this key."""
     d_y = sum(math.prod(a.shape[1:]) for a in jax.tree.leaves(y))
     M, every = count_contexts(problem, contexts), takes_every(problem, contexts)
-    lanes = np.arange(M, dtype=np.int32), y
-    mean, single = in_groups(lambda lanes: _matrices(key, problem, x, lanes, every, samples), lanes, M)
-    mean, single = _extremes(mean), _extremes(single)
+    lanes = np.arange(M, dtype=np.int32), y, jax.tree.map(lambda a: np.roll(a, 1, 0), y)
+    matrices = in_groups(lambda lanes: _matrices(key, problem, x, lanes, every, samples), lanes, M)
+    (mean, single), far = (_extremes(each[:, :3]) for each in matrices), _extremes(matrices[0][:, 3])
     mu, L = mean[..., 0, 0], single[..., 1]
     high = _highest(mean[..., 0], float(L.max()), samples, d_y) if problem.support is None else mu.min()
     spread = lambda a: Spread(float(a.min()), float(np.median(a)), float(a.max()))
     lowest = float(single[..., 0].min())
-    return Constants(float(mu.min()), float(L.max()), spread(mu), spread(L), lowest, M, samples, float(high))
+    return Constants(
+        float(mu.min()), float(L.max()), spread(mu), spread(L), lowest, M, samples, float(high), _bend(far)
+    )
+
+
+def _bend(far: np.ndarray) -> float:
+    """The smallest curvature of contexts where all samples and both halves say that it is negative; else infinity."""
+    surely = (far[..., 0] < -FLAT * np.abs(far).max(-1)).all(-1)
+    return float(np.min(far[surely, 0, 0], initial=np.inf))
 
 
 def _highest(mu: np.ndarray, L: float, samples: int, d_y: int) -> float:

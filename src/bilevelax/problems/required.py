@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from bilevelax.base.errors import require_signature
+from bilevelax.base.errors import require_integer, require_signature
 from bilevelax.core.problem import Problem
 
 # How each function of a problem is called; validated once per function.
@@ -29,16 +29,26 @@ def require(problem: Problem) -> None:
         if name not in OPTIONAL or getattr(problem, name) is not None:
             require_signature(name, "Problem", getattr(problem, name), SIGNATURES[name])
     for name in ("mu_g", "L_g1"):
-        value = getattr(problem, name)
-        if value is not None:
-            if not 0 < float(value) < float("inf"):
-                raise ValueError(f"`{name}` of Problem must be a positive number. Got {value!r}.")
-            object.__setattr__(problem, name, float(value))
+        if getattr(problem, name) is not None:
+            object.__setattr__(problem, name, _positive(name, getattr(problem, name)))
+    if problem.n_contexts is not None:
+        require_integer("n_contexts", "Problem", problem.n_contexts, 1, 2**31 - 1)
     if problem.mu_g is not None and problem.L_g1 is not None and problem.mu_g > problem.L_g1:
         raise ValueError(
             f"`mu_g` of Problem must not exceed `L_g1`. Got mu_g = {problem.mu_g:g} and L_g1 = {problem.L_g1:g}; "
             "mu_g bounds the Hessian of g in y from below, L_g1 from above."
         )
+
+
+def _positive(name: str, value: Any) -> float:
+    """A constant as a plain number; arrays of one number are taken too."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = float("nan")
+    if not 0 < found < float("inf"):
+        raise ValueError(f"`{name}` of Problem must be a positive number. Got {value!r}.")
+    return found
 
 
 def short(problem: Problem) -> str:

@@ -90,7 +90,7 @@ def from_arrays(
 
 def rows_of_contexts(contexts: PyTree, owner: str) -> tuple[PyTree, int]:
     """Contexts as arrays, and how many there are."""
-    contexts = jax.tree.map(jnp.asarray, as_columns(contexts))
+    contexts = jax.tree.map(jnp.asarray, numbers_in(as_columns(contexts), f"`contexts` of {owner}"))
     shapes = [a.shape for a in jax.tree.leaves(contexts)]
     M = shapes[0][0] if shapes and shapes[0] else 0
     if M < 1 or any(not shape or shape[0] != M for shape in shapes):
@@ -102,7 +102,7 @@ def padded(outcomes: Any, M: int, name: str = "outcomes", owner: str = "from_arr
     """Stacked outcomes and how many of them each context has."""
     if isinstance(outcomes, list):
         return _padded_groups([as_columns(rows) for rows in outcomes], M, f"`{name}` of {owner}")
-    outcomes = jax.tree.map(jnp.asarray, outcomes)
+    outcomes = jax.tree.map(jnp.asarray, numbers_in(outcomes, f"`{name}` of {owner}"))
     shapes = [a.shape for a in jax.tree.leaves(outcomes)]
     m = shapes[0][1] if shapes and len(shapes[0]) > 1 else 0
     if m < 1 or any(shape[:2] != (M, m) for shape in shapes):
@@ -112,7 +112,7 @@ def padded(outcomes: Any, M: int, name: str = "outcomes", owner: str = "from_arr
 
 def _padded_groups(groups: list[PyTree], M: int, what: str) -> tuple[PyTree, jax.Array]:
     """One tree of rows for each context, padded with copies of its last row."""
-    groups = [jax.tree.map(np.asarray, rows) for rows in groups]
+    groups = [numbers_in(rows, what) for rows in groups]
     lengths = [_rows(rows, what, i) for i, rows in enumerate(groups)]
     if len(groups) != M or min(lengths, default=0) < 1:
         raise ValueError(
@@ -136,6 +136,24 @@ def _rows(rows: PyTree, what: str, i: int) -> int:
     if len(lengths) > 1:
         raise ValueError(f"{what} must have as many rows in each array. Got {sorted(lengths)} rows in context {i}.")
     return int(lengths.pop())
+
+
+def numbers_in(tree: PyTree, what: str) -> PyTree:
+    """The same tree of arrays that JAX can hold, or one sentence about the first that it cannot."""
+
+    def convert(path: Any, leaf: Any) -> Any:
+        try:
+            array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        except (TypeError, ValueError) as error:
+            kind = f"{type(leaf).__name__} ({error})"
+        else:
+            if any(jax.dtypes.issubdtype(array.dtype, each) for each in (jax.dtypes.extended, jnp.number, np.bool_)):
+                return array
+            kind = str(array.dtype)
+        part = jax.tree_util.keystr(path)
+        raise ValueError(f"{what} must hold numbers. Got {kind}{part and f' in its part {part}'}; encode it first.")
+
+    return jax.tree_util.tree_map_with_path(convert, tree)
 
 
 def as_columns(table: Any) -> PyTree:

@@ -27,7 +27,7 @@ def as_arrays(name: str, owner: str, value: PyTree) -> PyTree:
         where = f"`{name}{jax.tree_util.keystr(path)}` of {owner}"
         try:
             array = jnp.asarray(leaf)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(
                 f"{where} must be an array. Got {leaf!r}; keep what is not optimised out of {name}, "
                 "e.g. with equinox.partition(model, equinox.is_inexact_array)."
@@ -110,15 +110,11 @@ def check_shapes(problem: Problem, x: X) -> Shapes:
         from bilevelax.problems.constrained import check_constraint
 
         check_constraint(problem, x, y, xi)
-    if problem.support is not None:
-        stacked, _ = traced("support", lambda xi, p: p.outcomes(xi), xi, problem)
-        first = jax.eval_shape(lambda etas: jax.tree.map(lambda a: a[0], etas), stacked)
-        if not alike(first, eta):
-            raise ValueError(
-                f"`support` of Problem must return stacked outcomes like those of sample_conditional, {describe(eta)}. "
-                f"Got a stack of {describe(first)}."
-            )
     shapes = Shapes(xi, eta, y)
+    if problem.support is not None or problem.guess is not None or problem.n_contexts is not None:
+        from bilevelax.problems.optional import check_optional
+
+        check_optional(problem, x, shapes)
     for name in ("f", "g"):
         loss = loss_of(name, problem, x, shapes)
         if (

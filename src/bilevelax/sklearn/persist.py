@@ -144,13 +144,12 @@ def _remember_service(model: RobustNewsvendor, fitted: dict[str, Any], place: Pa
     """Fallback, correction and service; folders of 0.1 know of none."""
     outputs = fitted["n_outputs_"]
     model.fallback_ = fitted.get("fallback")
-    model.shift_ = np.array(fitted.get("shift", [0.0] * outputs))
-    told = fitted.get("service", [[None] * outputs] * len(SERVICE))
-    sizes = [len(model.shift_), *map(len, told)]
-    good = sizes == [outputs] * (1 + len(SERVICE))
-    require(good, place / "model.json", "fitted.service and fitted.shift", f"lists of {outputs} numbers", sizes)
-    for name, values in zip(SERVICE, told, strict=True):
-        setattr(model, name, np.array([np.nan if value is None else value for value in values]))
+    told = [fitted.get("shift", [0.0] * outputs), *fitted.get("service", [[None] * outputs] * len(SERVICE))]
+    sizes = [*map(len, told)]
+    wanted = place / "model.json", "fitted.service and fitted.shift", f"lists of {outputs} numbers"
+    require(sizes == [outputs] * (1 + len(SERVICE)), *wanted, sizes)
+    for name, values in zip(("shift_", *SERVICE), told, strict=True):
+        setattr(model, name, np.array([np.nan if value is None else value for value in values], float))
 
 
 def kept_rows(folder: Path, model: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -120,6 +120,22 @@ def bent_follower(g: Any, **changes: Any) -> str:
     return checked(plain(g=lambda x, y, eta, xi: jnp.sum(g(y - x - eta)), **changes))
 
 
+def kinked(cost: Any, seen: Any = lambda outcome: outcome) -> bx.Problem:
+    """y* = x + xi, paid by its distance from an outcome as it is seen."""
+    return plain(
+        f=lambda x, y, eta, xi: jnp.sum(cost(y - seen(10 * eta))),
+        g=lambda x, y, eta, xi: jnp.sum((y - x - xi - eta) ** 2) / 2,
+    )
+
+
+def jumps_in_f(jump: Any) -> Case:
+    """f jumps where y is whole or zero, between the answers of contexts; no derivative tells."""
+    smooth = kinked(jnp.square)
+    problem = smooth.replace(f=lambda x, y, eta, xi: smooth.f(x, y, eta, xi) + 4 * jnp.sum(jump(y)))
+    says = "^FAILED: 1 .*f has no jumps in y +FAILED"
+    return Case(f"{jump.__name__} of y in f", lambda: checked(problem), says, slow=True)
+
+
 def not_a_number(key: Any, problem: bx.Problem, x: Any) -> bx.Estimate:
     return bx.Estimate(jnp.full_like(x, jnp.nan), bx.Cost(), {})
 
@@ -218,6 +234,35 @@ REPORTS = (
         "a derivative that where() makes no number",
         lambda: checked(plain(f=lambda x, y, eta, xi: jnp.sum(jnp.where(xi > 0, jnp.log(xi) * y, y)))),
         "^FAILED.*are not finite",
+        slow=True,
+    ),
+    *map(jumps_in_f, (jnp.floor, jnp.round, jnp.sign)),
+    Case(
+        "floor of y in f, one answer in every context",
+        lambda: checked(plain(f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2 + jnp.sum(jnp.floor(y)))),
+        "^FAILED: 1 .*f has no jumps in y +FAILED",
+        slow=True,
+    ),
+    Case(
+        "floor of y in g",
+        lambda: checked(plain(g=lambda x, y, eta, xi: jnp.sum((y - x - xi - eta) ** 2) / 2 + jnp.sum(jnp.floor(y)))),
+        "^FAILED.*g has no jumps in y +FAILED",
+        slow=True,
+    ),
+    Case("a kink in f", lambda: checked(kinked(lambda e: jnp.maximum(e, -3 * e))), "^OK", "FAILED", slow=True),
+    Case("floor of an outcome in f", lambda: checked(kinked(jnp.square, jnp.floor)), "^OK", "FAILED", slow=True),
+    Case(
+        "a periodic g, started near a minimum",
+        lambda: bent_follower(lambda e: 1 - jnp.cos(3 * e), init_y=lambda x, xi: x + 0.1),
+        "^(FAILED|OK so far: .*undecided: strongly convex in y.*another minimum)",
+        "^OK: ",
+        slow=True,
+    ),
+    Case(
+        "a valley with ripples, started near a minimum",
+        lambda: bent_follower(lambda e: e**2 / 2 + 2 * jnp.sin(2 * e) ** 2, init_y=lambda x, xi: x + 0.05),
+        "^(FAILED|OK so far: .*undecided: strongly convex in y.*another minimum)",
+        "^OK: ",
         slow=True,
     ),
     Case("x is not a number", lambda: checked(plain(), jnp.full(2, jnp.nan)), "^FAILED: 1 .*x is not finite"),

@@ -6,7 +6,9 @@ are cut into origins: fit on all that came before, pay on the block (holding 1, 
 columns: weather, weekday, season, trend, past demand known a week (of hours: a day, of months: a year) ahead.
 
 Ours is `RobustNewsvendor` as it comes. A rival is tuned at each origin on two later stretches of the training rows.
-Cells are kept in results/newsvendor_rolling.json: a run that was interrupted goes on. ``table`` prints what is there.
+Cells are kept in benchmarks/results/newsvendor_rolling.json: a run that was interrupted goes on. ``table`` prints what
+is there, ``keep`` also makes it the record behind docs/newsvendor.md. Set OMP_NUM_THREADS=1 on a busy machine, where
+threads of the boosted rivals wait for each other.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from bilevelax.tables.calendar import columns, learn_calendar
 H, B, TESTED = 1.0, 9.0, 0.4
 ORIGINS = 2
 CELLS = Path(__file__).parent / "results" / "newsvendor_rolling.json"
+RECORD = Path(__file__).parents[1] / "results" / "newsvendor" / "rolling.json"
 RIVALS = ("forest", "boosted", "linear")
 MOST_LINEAR = 5_000  # rows; linear programs of more take minutes
 Series = tuple[str, np.ndarray, np.ndarray]  # name, contexts, demand
@@ -197,22 +200,26 @@ def ratio(cells: list[dict[str, Any]], rival: str) -> tuple[float, float, float]
     return mean, low, high
 
 
-def table() -> None:
-    cells = remembered()
+def table(cells: dict[str, Any]) -> list[str]:
+    """The lines of the table: a row for each set."""
     by = {name: [v for place, v in cells.items() if place.split(" | ")[0] == name] for name in SETS}
     by = {name: found for name, found in by.items() if found}
-    print("| set | cells | ours / forest | ours / boosted | ours / linear | service, target 0.90 |")
-    print("|---|---|---|---|---|---|")
+    lines = ["| set | cells | ours / forest | ours / boosted | ours / linear | service, target 0.90 |"]
+    lines.append("|---|---|---|---|---|---|")
+    services = {name: float(np.mean([each["service"]["ours"] for each in found])) for name, found in by.items()}
     for name, found in by.items():
         told = [f"{m:.3f} [{lo:.3f}, {hi:.3f}]" for m, lo, hi in (ratio(found, rival) for rival in RIVALS)]
-        service = np.mean([each["service"]["ours"] for each in found])
-        print(f"| {name} | {len(found)} | {' | '.join(told)} | {service:.3f} |")
+        lines.append(f"| {name} | {len(found)} | {' | '.join(told)} | {services[name]:.3f} |")
     sets = {rival: [ratio(found, rival)[0] for found in by.values()] for rival in RIVALS}
-    means = {rival: float(np.exp(np.nanmean(np.log(each)))) for rival, each in sets.items()}
-    print(f"| geometric mean of sets | | {' | '.join(f'{means[rival]:.3f}' for rival in RIVALS)} | |")
+    means = [f"{float(np.exp(np.nanmean(np.log(sets[rival])))):.3f}" for rival in RIVALS]
+    lines.append(f"| mean of sets | {len(cells)} | {' | '.join(means)} | {np.mean(list(services.values())):.3f} |")
+    return lines
 
 
 if __name__ == "__main__":
     asked = sys.argv[1:] or list(SETS)
-    run([name for name in asked if name != "table"])
-    table()
+    run([name for name in asked if name not in ("table", "keep")])
+    print(*table(remembered()), sep="\n")
+    if "keep" in asked:
+        RECORD.parent.mkdir(parents=True, exist_ok=True)
+        RECORD.write_text(json.dumps(remembered(), indent=1) + "\n")

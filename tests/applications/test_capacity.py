@@ -47,3 +47,14 @@ def test_days_do_not_share_and_a_rule_keeps_its_distance():
     rule = np.array([9.5, 7.0])  # one above its quantile, one below
     found = split(rule, atoms[:2], one[:2], 3 * one[:2], np.zeros(2, int), np.array([12.0]))
     assert found.sum() == pytest.approx(12) and found[0] - found[1] == pytest.approx(2.5, abs=1.0)
+
+
+def test_no_order_falls_below_the_least():
+    atoms = np.tile(np.arange(1.0, 11.0), (3, 1))
+    h, b = np.ones(3), np.array([9.0, 9.0, 1.0])
+    wanted = np.array([9.0, 9.0, 5.0])
+    day = np.zeros(3, int)
+    free = split(wanted, atoms, h, b, day, np.array([15.0]))
+    kept = split(wanted, atoms, h, b, day, np.array([15.0]), 4.0)
+    assert free[2] < 4.0 and kept[2] == pytest.approx(4.0) and kept.sum() == pytest.approx(15.0)
+    np.testing.assert_allclose(split(wanted, atoms, h, b, day, np.array([12.0]), 4.0), 4.0)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bilevelax.cli import app
-from bilevelax.cli._newsvendor_answers import Room
+from bilevelax.cli._newsvendor_capacity import Room
 from bilevelax.cli._newsvendor_options import backlog_of, costs_option
 from bilevelax.cli._newsvendor_order import in_packs
 

@@ -173,6 +173,15 @@ def test_a_capacity_is_split(two_dishes, tmp_path):
     assert "must be a number or a column" in refused("order", two_dishes / "model", file, "--capacity", "room")
 
 
+def test_a_minimum_fits_into_the_capacity_or_is_refused(two_dishes, tmp_path):
+    words = ("order", two_dishes / "model", two_dishes / "later.csv", "--capacity", 30, "--out", tmp_path / "o.csv")
+    invoke(*words, "--minimum", 11, "--pack", 2)
+    placed = pd.read_csv(tmp_path / "o.csv")[["order_steak", "order_fish"]]
+    assert (placed >= 12).all(axis=None) and (placed.sum(axis=1) <= 30).all()
+    told = refused(*words, "--minimum", 16)
+    assert "asks for 32 units on one day (2 orders of 16)" in told and "has room for 30" in told
+
+
 def test_a_capacity_is_shared_by_the_rows_of_a_day(tmp_path):
     parts = [days(40, seed).assign(item=item) for seed, item in enumerate(["bun", "roll"])]
     past = saved(pd.concat(parts), tmp_path / "past.csv")

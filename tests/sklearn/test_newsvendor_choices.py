@@ -100,7 +100,7 @@ def test_the_correction_is_the_critical_quantile():
     rng = np.random.default_rng(0)
     y = rng.normal(10, 2, 200)
     shift = _calibration.correction(np.full((200, 1), 8.0), held(y))
-    assert shift[0] == np.sort(y - 8)[179]  # the 180th of 200: nine tenths
+    assert shift[0] == np.sort(y - 8)[180]  # the 181st of 200: nine tenths of 201, for the next day is one more
     few = _calibration.correction(np.full((5, 1), 8.0), held(y[:5]))
     assert few[0] == 0
 
@@ -166,7 +166,7 @@ class Judged:
         return np.full((20, 1), 21.0)
 
     def costs(self, placed):
-        return np.abs(placed[0][:, 0] - 20.0)
+        return [np.abs(placed[0][:, 0] - 20.0)]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,28 @@ def test_baselines_must_be_clearly_better(order, wanted):
     name, theirs, means = _fallback.better_baseline(model, Judged(), [np.full((20, 1), order)])
     assert name == wanted and means["forest"] == 1.0 and means[BLEND] == pytest.approx(abs((order + 21) / 2 - 20))
     assert not theirs if wanted is None else theirs[0][0, 0] == {"forest": 21.0, BLEND: (order + 21) / 2}[wanted]
+
+
+def test_one_stretch_of_days_is_no_evidence():
+    """Errors are those of blocks: a small lead that comes from ten days in a row does not beat a simpler order."""
+    quantile = [np.full(60, 5.0)] * 2
+    one = [np.where((np.arange(60) >= 20) & (np.arange(60) < 30), 5.0 - lead, 5.14) for lead in (0.0, 2.4)]
+    every = [np.full(60, 5.0 - 0.12 - 0.02 * (np.arange(60) % 2))] * 2
+    assert 0.05 < 5.0 - np.mean(one) < 5.0 - np.mean(every) < 0.15  # all of them are cheaper by more than 1 %
+    assert _fallback.preferred({"quantile": quantile, "boosted quantile": one}) == "quantile"
+    assert _fallback.preferred({"quantile": quantile, "boosted quantile": every}) == "boosted quantile"
+    again = [each[::-1] for each in one]
+    assert _fallback.preferred({_fallback.RULE: one, "forest": again}) == "forest"  # even: the simpler one
+
+
+def test_an_outage_in_the_training_rows_does_not_move_the_correction():
+    """Orders two units too low on the days held out, some of which had no demand at all."""
+    rng = np.random.default_rng(1)
+    blocks = [rng.normal(10, 2, 100) for _ in range(2)]
+    broken = [held(np.where(np.arange(100) % 100 < 6, 0.0, y)) for y in blocks]
+    low = [np.full((100, 1), 9.0)] * 2
+    plain = _calibration.calibrate(low, [held(y) for y in blocks], np.array([0.9])).shift[0]
+    assert abs(_calibration.calibrate(low, broken, np.array([0.9])).shift[0] - plain) < 0.5
 
 
 def test_a_blend_orders_the_mean_and_its_folder_fits_no_forest(chosen, tmp_path, monkeypatch):

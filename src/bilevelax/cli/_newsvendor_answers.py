@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
 
-ATOMS = 100  # of the law of demand that a capacity is split by
 SHOWN = 12  # products in a terminal
 SHIFTS = {"as seen": None, "too high": "mean", "noisy": "noise", "with outliers": "heavy_tails"}
 
@@ -95,71 +93,6 @@ def named(X: np.ndarray, later: Any, newsvendor: Any) -> Any:
     from bilevelax.tables.csv_files import pandas
 
     return pandas().DataFrame(X, columns=later.X.columns)
-
-
-def split_orders(model: Any, table: Any, X: Any, orders: np.ndarray, capacity: str, file: Path) -> np.ndarray:
-    """Orders that fit into the capacity of their day."""
-    import numpy as np
-
-    from bilevelax.applications.newsvendor.capacity import split
-
-    schema, (rows, outputs) = model.schema, orders.shape
-    if schema.series is None and outputs == 1:
-        raise ValueError(
-            "`--capacity` is shared by products, and this model has one: fit with several --target, or --id."
-        )
-    if schema.lead_time:
-        raise ValueError("`--capacity` with a lead time is not supported: order without it, and split by hand.")
-    room = room_of(schema, table, capacity, file)
-    atoms = model.conditional().atoms(X.to_numpy(float), ATOMS)  # (rows, atoms, products)
-    h, b = (np.broadcast_to(np.asarray(price, float), orders.shape).ravel() for price in model.costs().values())
-    flat = np.moveaxis(atoms, 1, 2).reshape(rows * outputs, ATOMS)
-    return split(orders.ravel(), flat, h, b, np.repeat(room.days, outputs), room.limits).reshape(orders.shape)
-
-
-class Room(NamedTuple):
-    """A capacity: which day each row belongs to, and the units of each day."""
-
-    days: np.ndarray
-    limits: np.ndarray
-
-
-def room_of(schema: Any, table: Any, capacity: str, file: Path) -> Room:
-    """Rows of a date share it where a row is a product; else each row has its own."""
-    import numpy as np
-
-    days = np.arange(len(table))
-    if schema.series:
-        dates = table[schema.date].astype(str) if schema.date else np.zeros(len(table))
-        days = np.unique(dates, return_inverse=True)[1]
-    return Room(days, capacity_of(table, capacity, days, file))
-
-
-def capacity_of(table: Any, option: str, day: np.ndarray, file: Path) -> np.ndarray:
-    """Units of each day: a number, or a column that says the same on all rows of a day."""
-    import numpy as np
-
-    from bilevelax.tables.demands import numbers_of
-
-    days = int(day.max()) + 1
-    if option in table.columns:
-        values = numbers_of(table[option]).to_numpy(float)
-    else:
-        try:
-            values = np.full(len(day), float(option))
-        except ValueError:
-            raise ValueError(f"`--capacity` must be a number or a column of {file}. Got {option!r}.") from None
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        at = int(np.argmin(np.isfinite(values) & (values >= 0)))
-        raise ValueError(f"`--capacity` must be numbers >= 0. Got {values[at]:g} in row {at + 1} of {file}.")
-    limits = np.full(days, -np.inf)
-    np.maximum.at(limits, day, values)
-    differ = np.flatnonzero(values < limits[day])
-    if len(differ):
-        raise ValueError(
-            f"Column {option!r} of {file} must be the same on all rows of a day. Row {differ[0] + 1} differs."
-        )
-    return limits
 
 
 def tables_of(answers: Answers) -> list[Any]:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilevelax.cli._newsvendor_answers import Room, room_of, split_orders
+from bilevelax.cli._newsvendor_capacity import Room, shelf_of
 from bilevelax.cli._newsvendor_work import Model, load
 
 if TYPE_CHECKING:
@@ -63,12 +63,13 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
         raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
     X, notes = model.schema.encode(told.table, file, model.tail())
     orders = model.rule.predict(X).reshape(len(X), -1)
+    pack = 1.0 if wishes.pack is None and model.schema.whole else wishes.pack
+    least, room = least_order(pack, wishes.minimum), None
     if wishes.capacity is not None:
-        orders = split_orders(model, told.table, X, orders, wishes.capacity, file)
+        shelf = shelf_of(model, told.table, X, wishes.capacity, file)
+        orders, room = shelf.split(orders, least), shelf.room
     stock = stock_of(told.table, model.schema, wishes, file)
     orders = (orders - stock).clip(0) if stock is not None else orders
-    pack = 1.0 if wishes.pack is None and model.schema.whole else wishes.pack
-    room = None if wishes.capacity is None else room_of(model.schema, told.table, wishes.capacity, file)
     orders = in_packs(orders, pack, wishes.minimum, room)
     seen = model.outlook(X, orders if stock is None else orders + stock)
     return Ordered(model, told.table, X, orders, seen, [*told.notes, *notes])
@@ -99,6 +100,15 @@ def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray 
     return total
 
 
+def least_order(pack: float | None, minimum: float) -> float:
+    """The units that an order has at least: ``minimum``, in whole packs where there is a pack."""
+    if not (math.isfinite(minimum) and minimum >= 0):
+        raise ValueError(f"`--minimum` must be a number >= 0. Got {minimum:g}.")
+    if pack is not None and not (math.isfinite(pack) and pack >= 0):
+        raise ValueError(f"`--pack` must be a positive number of units, or 0 for any amount. Got {pack:g}.")
+    return math.ceil(minimum / pack - 1e-9) * pack if pack else minimum
+
+
 def in_packs(orders: np.ndarray, pack: float | None, minimum: float, room: Room | None = None) -> np.ndarray:
     """Orders of at least ``minimum``, in whole packs: the nearest number of them that is enough for the minimum.
 
@@ -107,15 +117,12 @@ def in_packs(orders: np.ndarray, pack: float | None, minimum: float, room: Room 
     """
     import numpy as np
 
-    if not (math.isfinite(minimum) and minimum >= 0):
-        raise ValueError(f"`--minimum` must be a number >= 0. Got {minimum:g}.")
-    if pack is None or pack == 0:
-        return np.maximum(orders, minimum) if minimum else orders
-    if not (math.isfinite(pack) and pack > 0):
-        raise ValueError(f"`--pack` must be a positive number of units, or 0 for any amount. Got {pack:g}.")
+    least = least_order(pack, minimum)
+    if not pack:
+        return np.maximum(orders, least) if least else orders
     nearest = np.floor(orders / pack + 0.5)
     nearest = nearest if room is None else packs_within(nearest, orders / pack, room.days, room.limits / pack)
-    packs = np.maximum(nearest, np.ceil(minimum / pack - 1e-9)) * pack
+    packs = np.maximum(nearest * pack, least)
     return packs.astype(int) if float(pack).is_integer() else packs
 
 

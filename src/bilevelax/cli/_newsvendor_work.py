@@ -153,7 +153,8 @@ def judge(folder: Path, file: Path, capacity: str | None = None, shift: float | 
     """Costs on the days of a file, against baselines fitted on the rows that the model keeps."""
     import numpy as np
 
-    from bilevelax.cli._newsvendor_answers import answers_of, split_orders
+    from bilevelax.cli._newsvendor_answers import answers_of
+    from bilevelax.cli._newsvendor_capacity import shelf_of
     from bilevelax.cli._newsvendor_later import drift, read_later
     from bilevelax.sklearn.compare import Outcome
     from bilevelax.sklearn.persist import kept_rows
@@ -174,9 +175,8 @@ def judge(folder: Path, file: Path, capacity: str | None = None, shift: float | 
     outcomes = {"robust": Outcome.of(rule, later.X, later.y)}
     outcomes |= {name: Outcome.of(baseline, X, later.y) for name, baseline in others.items()}
     if capacity is not None:
-        for name, outcome in outcomes.items():
-            orders = split_orders(model, later.table, later.X, outcome.orders, capacity, file)
-            outcomes[name] = Outcome.at(orders, outcome.demand, rule)
+        shelf = shelf_of(model, later.table, later.X, capacity, file)
+        outcomes = {name: Outcome.at(shelf.split(each.orders), each.demand, rule) for name, each in outcomes.items()}
     newsvendors = {"robust": rule, **others}
     answers = answers_of(model, later, outcomes["robust"], newsvendors, shift)
     return JudgedModel(evaluated(model, later, outcomes, newsvendors, file), model.schema, notes, answers)

@@ -135,7 +135,7 @@ def choice_lines(model: Any, products: list[str]) -> list[str]:
     )
     lines = [f"Rule: {model.chosen_['policy']} on {kind}; cost on days held out {ours:.4g} ({costs or 'no baselines'})"]
     if model.fallback_:
-        lines.append(f"The {model.fallback_} was cheaper on those days, so it orders")
+        lines.append(f"The {model.fallback_} orders: cheapest on those days, or as cheap as the cheapest and simpler")
     names = products if len(products) == len(model.service_target_) > 1 else [""] * len(model.service_target_)
     told = [
         f"{name} {achieved:.0%} ({target:.0%})".strip()

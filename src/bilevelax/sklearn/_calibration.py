@@ -5,7 +5,8 @@ With r = demand - order on days held out, the correction of an output is the con
 .. math::
     d = \\arg\\min_d \\sum_i h_i (d - r_i)^+ + b_i (r_i - d)^+
 
-the quantile of r at b / (h + b). What it achieves is measured on days after those it was computed from.
+the quantile of r at b / (h + b), of n days at (n + 1) / n times that: the next day is one more (split conformal
+prediction). What it achieves is measured on days after those it was computed from.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 from bilevelax.applications.newsvendor.loss import newsvendor_cost
 from bilevelax.applications.newsvendor.prepare import WeightedDemands
 
-LEAST_HELD = 20  # days
+LEAST_HELD = 10  # days
+DEARER = 0.01  # share of the cost that a correction may add to later days
 
 
 class Calibration(NamedTuple):
@@ -36,6 +38,7 @@ def correction(placed: np.ndarray, held: WeightedDemands) -> np.ndarray:
         return np.zeros(outputs)
     weights = held.weights[:, None] * (held.holding + held.backlog)
     levels = (held.weights[:, None] * held.backlog).sum(0) / weights.sum(0)
+    levels *= 1 + (held.weights**2).sum() / held.weights.sum() ** 2  # 1 + 1 / n where all days count alike
     found = []
     for r, w, level in zip((held.y - placed).T, weights.T, levels, strict=True):
         order = np.argsort(r)
@@ -57,8 +60,8 @@ def service_target(sample: WeightedDemands) -> np.ndarray:
 def calibrate(placed: list[np.ndarray], helds: list[WeightedDemands], target: np.ndarray) -> Calibration:
     """From orders for the held-out rows of each fold, in the order of time.
 
-    A correction is kept where that of the earlier folds would not have made the last one dearer, and is then the
-    smallest that any fold asks for: what one stretch of days asks for alone may be gone in the next.
+    The correction of all held-out days is kept where that of the earlier folds would not have made the last one
+    dearer. No day moves it much: it is a quantile.
     """
     nothing = np.full(len(target), np.nan)
     if len(placed) < 2:
@@ -66,15 +69,9 @@ def calibrate(placed: list[np.ndarray], helds: list[WeightedDemands], target: np
     last, held = placed[-1], helds[-1]
     earlier = correction(np.concatenate(placed[:-1]), joined(helds[:-1]))
     paid = [newsvendor_cost(w, held.y, held.holding, held.backlog).mean(0) for w in (last, last + earlier)]
-    kept = paid[1] <= paid[0] * (1 + 1e-12)
-    shift = np.where(kept, smallest([correction(*fold) for fold in zip(placed, helds, strict=True)]), 0.0)
+    kept = paid[1] <= paid[0] * (1 + DEARER)
+    shift = np.where(kept, correction(np.concatenate(placed), joined(helds)), 0.0)
     return Calibration(shift, target, service(last, held), service(last + np.where(kept, earlier, 0.0), held))
-
-
-def smallest(corrections: list[np.ndarray]) -> np.ndarray:
-    """Of each output the one nearest to 0; 0 where they disagree about the sign."""
-    low, high = np.min(corrections, axis=0), np.max(corrections, axis=0)
-    return np.clip(0.0, low, high)
 
 
 def joined(parts: list[WeightedDemands]) -> WeightedDemands:

@@ -134,10 +134,10 @@ class Search:
         forest = self.lesson(Candidate("mlp", "forest", np.inf), fold).prepared.conditional
         return np.diagonal(forest.quantiles(held.X, target), axis1=1, axis2=2).copy()
 
-    def costs(self, placed: list[np.ndarray]) -> np.ndarray:
-        """Of every held-out row, fold after fold."""
+    def costs(self, placed: list[np.ndarray]) -> list[np.ndarray]:
+        """Of every held-out row, for each fold."""
         pairs = zip(placed, self.folds, strict=True)
-        return np.concatenate([newsvendor_cost(w, held.y, held.holding, held.backlog).sum(1) for w, (_, held) in pairs])
+        return [newsvendor_cost(w, held.y, held.holding, held.backlog).sum(1) for w, (_, held) in pairs]
 
 
 def cost_of(tried: Tried) -> float:

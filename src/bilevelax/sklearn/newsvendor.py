@@ -69,8 +69,8 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
         cv: what is held out to choose. None: the last ``validation_fraction`` of the rows, for ``"auto"`` also
             as many before them; a number of folds of `TimeSeriesSplit`, a scikit-learn splitter, or a list of (train,
             held) row numbers. Rows must be in the order of time.
-        fallback: where something is chosen and the forest, boosted or linear quantile is clearly cheaper on the rows
-            held out, order that; where the mean of the forest's orders and the rule's is cheaper, that mean.
+        fallback: where something is chosen, a baseline, or the mean of the forest's orders and the rule's, may order
+            instead: the cheapest on the rows held out, or a simpler one that these rows cannot tell from it.
         calibrate: where something is chosen, shift orders so that they cover demand as often as they should.
         random_state: seed.
         verbose: show a progress bar.

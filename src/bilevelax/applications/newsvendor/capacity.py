@@ -22,6 +22,7 @@ def split(
     backlog: np.ndarray,
     group: np.ndarray,
     capacity: np.ndarray,
+    least: float = 0.0,
 ) -> np.ndarray:
     """Orders that fit into the capacity of their group.
 
@@ -31,6 +32,7 @@ def split(
         holding, backlog: (n,), costs of a unit.
         group: (n,), the number of the day that each belongs to, from 0.
         capacity: (groups,).
+        least: of every order; so much of each fits, and no order is below it.
     """
     if not len(orders):
         return orders
@@ -42,16 +44,16 @@ def split(
     def at(price: np.ndarray) -> np.ndarray:
         mu = price[group]
         wanted = _quantile(atoms, (backlog - mu) / (backlog + holding)) + apart
-        return np.where(mu >= backlog, 0.0, np.clip(wanted, 0.0, orders))
+        return np.where(mu >= backlog, least, np.clip(wanted, least, orders))
 
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         fits = np.bincount(group, at(middle), len(capacity)) <= capacity
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)
     more, less = at(low), at(high)
-    total, least = (np.bincount(group, a, len(capacity)) for a in (more, less))
+    most, fewest = (np.bincount(group, a, len(capacity)) for a in (more, less))
     share = np.clip(
-        (capacity - least) / np.maximum(total - least, 1e-300), 0, 1
+        (capacity - fewest) / np.maximum(most - fewest, 1e-300), 0, 1
     )  # between them costs are straight lines
     return np.where(tight[group], less + share[group] * (more - less), orders)
 

@@ -190,7 +190,8 @@ def test_one_stretch_of_days_is_no_evidence():
     assert _fallback.preferred({"quantile": quantile, "boosted quantile": one}) == "quantile"
     assert _fallback.preferred({"quantile": quantile, "boosted quantile": every}) == "boosted quantile"
     again = [each[::-1] for each in one]
-    assert _fallback.preferred({_fallback.RULE: one, "forest": again}) == "forest"  # even: the simpler one
+    assert _fallback.preferred({"boosted quantile": one, "forest": again}) == "forest"  # even: the simpler one
+    assert _fallback.preferred({"quantile": quantile, _fallback.RULE: one, BLEND: quantile}) == _fallback.RULE
 
 
 def test_an_outage_in_the_training_rows_does_not_move_the_correction():

@@ -1,14 +1,14 @@
 """`solve`: against peers, how often "certified" is true, real problems, a picture.
 
-``python benchmarks/solve.py [peers | coverage | problems | early | picture] ...`` does a part; names of regimes after
-it choose among them. jaxopt takes part where it is installed.
+``python benchmarks/solve.py [peers | coverage | problems | early | picture] ...`` does a part; names of regimes
+after it choose among them. jaxopt takes part where it is installed.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
@@ -34,10 +34,9 @@ def against_peers(quick: bool, names: Sequence[str] = ()) -> None:
         f"CPU s, of solve the median, least and most of {solve_peers.REPEATS} keys. Who has not arrived gave up, after "
         f"{effort.limit:g} CPU s of steps where it takes steps; left: |grad F| at the end over what was asked for."
     ]
-    for contest in solve_peers.contests(quick):
-        if not names or contest.regime.name in names:
-            rows += sorted(solve_peers.compare(contest, quick), key=lambda row: row["target"])
-            publish("solve_peers", "solve against peers, everything included", rows, notes)  # one takes some minutes
+    for contest in solve_peers.contests(quick, names):
+        rows += sorted(solve_peers.compare(contest, quick), key=lambda row: row["target"])
+        publish("solve_peers", "solve against peers, everything included", rows, notes)  # one takes some minutes
 
 
 def coverage(quick: bool, runs: int = 200) -> None:
@@ -120,12 +119,18 @@ def picture(quick: bool) -> None:
     plt.close(figure)
 
 
-PARTS = {"peers": against_peers, "coverage": coverage, "problems": real_problems, "early": early, "picture": picture}
+PARTS: dict[str, Callable[..., None]] = {
+    "peers": against_peers,
+    "coverage": coverage,
+    "problems": real_problems,
+    "early": early,
+    "picture": picture,
+}
 
 
 def run(quick: bool = False, names: Sequence[str] = ("problems", "peers"), of: Sequence[str] = ()) -> None:
     for name in names:
-        PARTS[name](quick, of) if name == "peers" else PARTS[name](quick)  # type: ignore[operator]
+        PARTS[name](quick, of) if name == "peers" else PARTS[name](quick)
 
 
 if __name__ == "__main__":

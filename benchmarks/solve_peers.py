@@ -17,19 +17,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import targets
-from common import installed, median
+from common import RESULTS, installed, median, slug
 from jax import random
 from rivals import jaxopt_average, jaxopt_cost, jaxopt_drawn
 
 import bilevelax as bx
 
-BOUND = 300  # CPU seconds of a contestant on a regime, judging included
+BOUND = 120  # CPU seconds of a contestant on a regime, judging included
 REPEATS = 3  # of `solve`
 APART = 4  # looks are a quarter of the way apart: judging 10,000 contexts takes longer than steps
 CONTEXTS = 1024  # of a fixed sample where there are too many, or infinitely many, to take all
@@ -41,7 +41,7 @@ class Effort(NamedTuple):
     limit: float  # of a run that counts
 
 
-QUICK, FULL = Effort(0.3, 1.0), Effort(1.0, 60.0)
+QUICK, FULL = Effort(0.3, 1.0), Effort(1.0, 40.0)
 
 
 class Watch:
@@ -61,14 +61,16 @@ class Contest(NamedTuple):
     shares: tuple[float, ...]
 
 
-def contests(quick: bool) -> list[Contest]:
-    """The four regimes of docs/choosing.md, two of them with harder targets too."""
+def contests(quick: bool, names: Sequence[str] = ()) -> list[Contest]:
+    """The four regimes of docs/choosing.md, two of them with harder targets too; or those named."""
     if quick:
         return [Contest(regime, (0.1,)) for regime in targets.regimes(True).values()]
-    four = targets.regimes(False)
-    four["10,000 contexts"] = four["10,000 contexts"]._replace(contexts=10_000)
+    all_of_them = lambda regime: regime._replace(contexts=max(regime.contexts, regime.app.problem.n_contexts or 0))
     hard = ("20 contexts, full batch", "10,000 contexts")
-    return [Contest(regime, (1e-2, 1e-3) if name in hard else (1e-2,)) for name, regime in four.items()]
+    return [
+        Contest(all_of_them(regime), (1e-2, 1e-3) if name in hard else (1e-2,))
+        for name, regime in targets.regimes(False, names).items()
+    ]
 
 
 class Judge(NamedTuple):
@@ -112,10 +114,11 @@ def steps_of(one: targets.Compiled, rate: float, seed: int, seconds: float, judg
     return Run(rate, looks)
 
 
-def row(contest: Contest, share: float, who: str, taken: float, left: float, told: str = "-") -> Any:
+def row(contest: Contest, share: float, who: str, taken: float | None, left: float, told: str = "-") -> Any:
     """``taken``: until the target, or until who did not meet it gave up."""
     target, arrived = f"{contest.regime.name}, to {share:g}", "yes" if left <= share else "no"
-    return {"target": target, "who": who, "CPU s": taken, "arrived": arrived, "left": left / share, "told": told}
+    missing = left / share if np.isfinite(left) else None
+    return {"target": target, "who": who, "CPU s": taken, "arrived": arrived, "left": missing, "told": told}
 
 
 def ours(contest: Contest, judge: Judge, repeat: int) -> list[dict[str, Any]]:
@@ -182,7 +185,7 @@ def rows_of(who: str, contest: Contest, effort: Effort, repeat: int) -> list[dic
     judge = Judge(judged, judged(regime.app.x1)[1])
     if who == "solve":
         return ours(contest, judge, repeat)
-    if who == "jaxopt, L-BFGS":
+    if who == FIXED:
         return fixed_sample(contest, judge)
     made: dict[str, Callable[[], dict[str, Any]]] = {
         "minimize, saa": lambda: {f"n={n}": regime.batch(bx.saa(n))},
@@ -192,7 +195,8 @@ def rows_of(who: str, contest: Contest, effort: Effort, repeat: int) -> list[dic
     return adam(who, made[who], contest, effort, judge)
 
 
-PEERS = ("minimize, saa", "minimize, auto", *(("jaxopt, Adam", "jaxopt, L-BFGS") if installed("jaxopt") else ()))
+FIXED = "jaxopt, L-BFGS"  # starts anew for each target
+PEERS = ("minimize, saa", "minimize, auto", *(("jaxopt, Adam", FIXED) if installed("jaxopt") else ()))
 
 
 def compare(contest: Contest, quick: bool) -> list[dict[str, Any]]:
@@ -203,7 +207,8 @@ def compare(contest: Contest, quick: bool) -> list[dict[str, Any]]:
     for i in range(max(len(PEERS), REPEATS)):
         for one, rows in zip(single, runs, strict=True):
             rows += alone("solve", one, quick, i) if i < REPEATS else []
-        found += alone(PEERS[i], contest, quick) if i < len(PEERS) else []
+        for one in single if PEERS[i : i + 1] == (FIXED,) else [contest][: i < len(PEERS)]:
+            found += alone(PEERS[i], one, quick)
     return [together(rows) for rows in runs] + found
 
 
@@ -217,12 +222,20 @@ def together(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def alone(who: str, contest: Contest, quick: bool, repeat: int = 0) -> list[dict[str, Any]]:
-    """The rows of a process of its own, which is ended after `BOUND` CPU seconds."""
+    """The rows of a process of its own, ended after `BOUND` CPU seconds; a second call reads them from disk."""
     shares = ",".join(map(str, contest.shares))
-    command = [sys.executable, __file__, contest.regime.name, who, shares, str(repeat), *["--quick"] * quick]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        ended = float("nan"), np.inf, f"ended after {BOUND} CPU s"
+    words = [contest.regime.name, who, shares, str(repeat), *["--quick"] * quick]
+    place = RESULTS / "solve_peers" / f"{slug(' '.join(words))}.json"  # remove the folder to start over
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(measured(who, contest, words)))
+    return json.loads(place.read_text())  # type: ignore[no-any-return]
+
+
+def measured(who: str, contest: Contest, words: list[str]) -> list[dict[str, Any]]:
+    done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=False)
+    if done.returncode == -signal.SIGXCPU:
+        ended = None, np.inf, f"ended after {BOUND} CPU s"
         return [row(contest, share, who, *ended) for share in contest.shares]
     if done.returncode:
         raise RuntimeError(f"{who} on {contest.regime.name}: {done.stderr[-2000:]}")
@@ -232,6 +245,6 @@ def alone(who: str, contest: Contest, quick: bool, repeat: int = 0) -> list[dict
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_CPU, (BOUND, BOUND + 5))
     name, who, shares, repeat, *quick = sys.argv[1:]
-    (contest,) = [contest for contest in contests(bool(quick)) if contest.regime.name == name]
+    (contest,) = contests(bool(quick), [name])
     contest = contest._replace(shares=tuple(map(float, shares.split(","))))
     print(json.dumps(rows_of(who, contest, QUICK if quick else FULL, int(repeat))))

@@ -45,6 +45,7 @@ SETTLING = (
 FIRST, APART = 2, 10  # steps between the first looks; later ones are a tenth of the way apart
 RATES = (0.01, 0.03, 0.1)
 PILOTS = (1, 2)  # keys of the runs that tune
+CONTINUOUS = "continuous contexts"
 PEERS = ("auto", "saa", "jaxopt")  # the families that take a minute a regime
 
 
@@ -276,22 +277,22 @@ def compare(regime: Regime, effort: Effort, everyone: bool) -> list[dict[str, An
     return rows
 
 
-def regimes(quick: bool) -> dict[str, Regime]:
+def regimes(quick: bool, names: Sequence[str] = ()) -> dict[str, Regime]:
+    """All of them, or those named: making 10,000 clients takes seconds."""
     away = lambda app: app._replace(x1=jnp.ones(4))  # its own x1 is nearly optimal
-    continuous = Regime("continuous contexts", away(leader_follower()), 32, 8, 256, 512)
     if quick:
-        return {continuous.name: continuous._replace(contexts=64, samples=128)}
-    found = [
-        Regime("20 contexts, full batch", meta(d=64, images=50), 20, 16, 20, 0),
-        Regime("10,000 contexts", client_tasks(10_000), 32, 8, 2048, 0),
-        continuous,
-        Regime("expensive draws", away(simulated_demand()), 32, 8, 128, 256),
-    ]
-    return {regime.name: regime for regime in found}
+        return {CONTINUOUS: Regime(CONTINUOUS, away(leader_follower()), 32, 8, 64, 128)}
+    made: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "20 contexts, full batch": lambda: (meta(d=64, images=50), 20, 16, 20, 0),
+        "10,000 contexts": lambda: (client_tasks(10_000), 32, 8, 2048, 0),
+        CONTINUOUS: lambda: (away(leader_follower()), 32, 8, 256, 512),
+        "expensive draws": lambda: (away(simulated_demand()), 32, 8, 128, 256),
+    }
+    return {name: Regime(name, *parts()) for name, parts in made.items() if name in (names or made)}
 
 
 def run(quick: bool = False, names: Sequence[str] = (), everyone: bool = False) -> None:
-    effort, found = QUICK if quick else FULL, regimes(quick)
+    effort, found = QUICK if quick else FULL, regimes(quick, names)
     notes = [
         f"Until F - F* <= {GAP:g} (F(x1) - F*) and |grad F| <= {SLOPE:g} |grad F(x1)|; seconds: median, least and most "
         f"of {effort.seeds} keys, without compilation; - where not within {effort.limit:g} s.",

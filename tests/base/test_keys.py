@@ -30,8 +30,10 @@ DRAWS = {
 WAYS = {
     "by hand": lambda draw: draw,
     "jit": jax.jit,
-    "vmap": lambda draw: lambda key: jax.vmap(draw)(random.split(key, 3)),
-    "scan": lambda draw: lambda key: lax.scan(lambda c, i: (c, draw(random.fold_in(key, i))), 0, jnp.arange(3))[1],
+    "vmap": lambda draw: jax.jit(lambda key: jax.vmap(draw)(random.split(key, 3))),
+    "scan": lambda draw: jax.jit(
+        lambda key: lax.scan(lambda c, i: (c, draw(random.fold_in(key, i))), 0, jnp.arange(3))[1]
+    ),
 }
 
 

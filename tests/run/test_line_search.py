@@ -21,11 +21,11 @@ def test_value_and_gradient_are_those_of_the_whole_problem(logistic, key):
 
 
 def test_lbfgs_reaches_what_solve_certifies(logistic, key, tmp_path):
-    x = jnp.ones(4)
+    x, lbfgs = jnp.ones(4), optax.lbfgs()
     saved = {"checkpoint": bx.Checkpoint(tmp_path / "run"), "progress": False, "key": key}
-    found = bx.minimize(logistic, FULL, optax.lbfgs(), x, T=25, every=25, **saved)
+    found = bx.minimize(logistic, FULL, lbfgs, x, T=25, every=25, **saved)
     assert bx.certify(logistic, found.x, key=key).norm_high < 1e-5
-    again = bx.minimize(logistic, FULL, optax.lbfgs(), x, T=25, every=25, **saved)
+    again = bx.minimize(logistic, FULL, lbfgs, x, T=25, every=25, **saved)
     np.testing.assert_array_equal(again.x, found.x)
 
 

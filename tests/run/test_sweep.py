@@ -35,8 +35,9 @@ def whole(tmp_path_factory):
 
 
 def test_a_cell_is_a_run(whole):
+    sgd = optax.sgd(0.2)
     for i in (0, 2):
-        run = bx.minimize(PROBLEM, NOISY, optax.sgd(0.2), X1, key=random.key(CELLS[i].seed), T=40, every=10)
+        run = bx.minimize(PROBLEM, NOISY, sgd, X1, key=random.key(CELLS[i].seed), T=40, every=10)
         np.testing.assert_allclose(whole.carry.x[i], run.x, rtol=1e-12)
         np.testing.assert_array_equal(whole.carry.t[i], 40)
 

@@ -24,6 +24,7 @@ def g(x, y, eta, xi):
 
 X0 = {"a": jnp.array([0.7, -0.4]), "b": jnp.asarray(0.3)}
 START = {"init_y": lambda x, xi: jnp.zeros(2), "mu_g": 3.0, "L_g1": 3.0}
+EXACTLY = jax.jit(bx.saa("all").estimate)
 
 
 def table(n=60, seed=0):
@@ -43,7 +44,7 @@ def flat(tree):
 
 def exact(problem, x=X0):
     """grad F of a problem with one context and finitely many outcomes."""
-    return flat(bx.saa("all").estimate(random.key(0), problem, x, ())[0].grad)
+    return flat(EXACTLY(random.key(0), problem, x, ())[0].grad)
 
 
 def by_hand(x, xi, eta, phi):
@@ -88,7 +89,7 @@ def test_answers_in_the_span_are_the_contextual_ones():
     rows = np.repeat(contexts, 5, axis=0), outcomes.reshape(-1, 2)
     reduced = bx.reduced(bx.from_joint(f, g, rows, **START), bx.chebyshev(1))
     every = bx.minibatch(bx.saa("all"), 7, contexts="spread")
-    wanted = flat(every.estimate(random.key(0), contextual, X0, ())[0].grad)
+    wanted = flat(jax.jit(every.estimate)(random.key(0), contextual, X0, ())[0].grad)
     np.testing.assert_allclose(exact(reduced), wanted, rtol=1e-8)
     W = bx.respond(reduced, X0, jnp.int32(0), key=random.key(0))
     ys = bx.answers(reduced, X0, W, contexts)
@@ -158,7 +159,7 @@ def test_samplers_give_pairs_too(key):
     like = jax.vmap(problem.context)(random.split(key, 500))
     reduced = bx.reduced(problem, bx.chebyshev(1), like=like)
     n = 20_000
-    found = flat(bx.saa(n).estimate(key, reduced, X0, ())[0].grad)
+    found = flat(jax.jit(bx.saa(n).estimate)(key, reduced, X0, ())[0].grad)
     # exact: y* = (a (2 xi + 1) + 2 xi) / 3, E xi = 0, E xi^2 = 1/3
     a, b = np.asarray(X0["a"]), float(X0["b"])
     slope = (2 * a + 2) / 3 - b  # of y* - b xi; the constant is a / 3

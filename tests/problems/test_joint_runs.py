@@ -113,7 +113,7 @@ def store_of(folder):
 def test_a_store_gives_the_gradient_of_its_rows(tmp_path, affine, key):
     rows = bx.from_joint(rows=store_of(tmp_path / "store"), context="u", outcome="a", **LOSSES, **START)
     problem = bx.reduced(rows, bx.chebyshev(1))
-    found, wanted = (bx.saa("all").estimate(key, each, X0, ())[0].grad for each in (problem, affine))
+    found, wanted = (jax.jit(bx.saa("all").estimate)(key, each, X0, ())[0].grad for each in (problem, affine))
     np.testing.assert_array_equal(found, wanted)
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bilevelax.run.records.cells import rounded
 from bilevelax_paper import _newsvendor_looks as looks
 from bilevelax_paper import _newsvendors as newsvendors
 from bilevelax_paper import training
@@ -62,7 +63,7 @@ class Study:
         """For each lane a list over the checkpoints."""
         ms = jnp.asarray([m for _, m, _, _ in lanes for _ in times], jnp.int32)
         found = looks.costs(xs, ms, self.season(seed, decision), self.widths(decision), self.d)
-        return {name: looks.listed(a, (len(lanes), len(times))) for name, a in found._asdict().items()}
+        return {name: rounded(np.asarray(a).reshape(len(lanes), len(times)), 6) for name, a in found._asdict().items()}
 
     def _trials(self, name: str, decision: str) -> list[Trial]:
         """Step rules at the largest m and lambda = 1: least validation cost, and how far they train."""
@@ -125,7 +126,7 @@ class Study:
         ms = jnp.full(len(prices), self.most, jnp.int32)
         book, widths = self.season(seed, "network").book, self.widths("network")
         found = looks.adversary(xs, jnp.asarray(prices, float), ms, book, widths, self.d)
-        lists = {name: looks.listed(a, (len(prices), 1)) for name, a in found._asdict().items()}
+        lists = {name: rounded(np.asarray(a).reshape(len(prices), 1), 6) for name, a in found._asdict().items()}
         return [{name: values[i][0] for name, values in lists.items()} for i in range(len(prices))]
 
     def bounds(self, seeds: range) -> list[Row]:

@@ -1,13 +1,13 @@
 """What is measured at the rules of Figure 3: costs, whether they were trained, and what the adversary can do there."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from bilevelax.applications.newsvendor.loss import expected_loss, loss
+from bilevelax.applications.newsvendor.loss import affine_floor, expected_loss, loss
 from bilevelax.base.compiling import program
 from bilevelax.core.problem import X
 from bilevelax.exact.curvature import extreme_eigenvalues
@@ -71,20 +71,8 @@ def bounds(season: Season, m: int, affine: bool) -> Bounds:
     cost = lambda orders: float(loss(orders, demands, H, B).mean())
     order = least(demands.ravel())
     interpolates = not affine or len(contexts) <= contexts.shape[1] + 1
-    floor = cost(least(demands)) if interpolates else affine_floor(contexts / DEVIATION, demands)
+    floor = cost(least(demands)) if interpolates else affine_floor(contexts / DEVIATION, demands, H, B)
     return Bounds(float(expected_loss(order, np.asarray(season.test[1]), H, B).mean()), cost(order), floor)
-
-
-def affine_floor(contexts: np.ndarray, demands: np.ndarray) -> float:
-    """The least mean loss of affine orders: quantile regression as a linear program."""
-    from scipy import optimize, sparse
-
-    (M, m), n = demands.shape, demands.size
-    design = np.repeat(np.concatenate([np.ones((M, 1)), contexts], axis=1), m, axis=0)
-    equal = sparse.hstack([sparse.csr_array(design), sparse.eye_array(n), -sparse.eye_array(n)], format="csr")
-    price = np.concatenate([np.zeros(design.shape[1]), np.full(n, B / n), np.full(n, H / n)])
-    sides = [(None, None)] * design.shape[1] + [(0, None)] * (2 * n)
-    return float(optimize.linprog(price, A_eq=equal, b_eq=demands.ravel(), bounds=sides, method="highs").fun)
 
 
 class Adversary(NamedTuple):
@@ -117,10 +105,3 @@ def adversary(xs: X, lams: jax.Array, ms: jax.Array, book: Book, widths: tuple[i
         return Adversary(distance.mean(), ends.min(), ends.max())
 
     return lax.map(one, (xs, lams, ms))
-
-
-def listed(values: Any, shape: tuple[int, int]) -> list[list[float]]:
-    """A list of numbers, to six digits, for each lane; the largest float32 where a run diverged."""
-    most = float(np.finfo(np.float32).max)
-    table = np.nan_to_num(np.asarray(values, np.float64).reshape(shape), nan=most, posinf=most)
-    return [[float(f"{value:.6g}") for value in row] for row in table]

@@ -19,9 +19,10 @@ from bilevelax.base.compiling import program
 from bilevelax.base.statistics import Interval, bootstrap, mean
 from bilevelax.core.lower import epoch_sgd
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.run.records.cells import rounded
 from bilevelax_paper.claims import Found, Rule, where
 from bilevelax_paper.item import Cell, Records, Row
-from bilevelax_paper.stationarity import known_quadratic, matrices, rounded, start
+from bilevelax_paper.stationarity import known_quadratic, matrices, start
 from bilevelax_paper.training import seed_keys
 
 PART = "iterates"

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bilevelax.base.statistics import half_width
 from bilevelax.report.curves import LINE_COLOURS
-from bilevelax.report.figures import figure_of, saved
+from bilevelax.report.figures import figure_of, legend, reference, saved, ticks  # noqa: F401
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = LINE_COLOURS
 OTHER = "#7F7F7F"  # a method that is not listed
@@ -74,24 +73,6 @@ def points(
     kw = {"color": colour(method), "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2, **kw}
     bars = np.maximum([value - low, high - value], 0.0)
     axes.errorbar(x, value, yerr=bars, label=method if label is None else label, **kw)
-
-
-def reference(axes: Any, x: ArrayLike, y: ArrayLike, label: str, linestyle: str = "dashed") -> None:
-    """What theory or the paper says: dashed, or otherwise broken where there are two, and black."""
-    axes.plot(x, y, color="black", linestyle=linestyle, linewidth=1.0, label=label)
-
-
-def ticks(axes: Any, values: Sequence[float]) -> None:
-    """Exactly these ticks of x, in plain numbers: for short logarithmic axes."""
-    axes.set_xticks(list(values), [f"{value:g}" for value in values])
-    axes.set_xticks([], minor=True)
-
-
-def legend(axes: Any, room: float = 0.0, **kw: Any) -> None:
-    """A small legend, above the curves where the panel is made higher by ``room`` of its height."""
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * (high / low) ** room if axes.get_yscale() == "log" else high + room * (high - low))
-    axes.legend(**{"frameon": False, "fontsize": SIZE - 1, "loc": "upper right", **kw})
 
 
 def save(figure: Any, out: Path, name: str) -> Path:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilevelax.base.statistics import Interval, half_width, mean
+from bilevelax.base.statistics import Interval, mean
 from bilevelax_paper._newsvendors import DEVIATION
 from bilevelax_paper.claims import Found, Rule, where
 from bilevelax_paper.item import Records, Row, Table
@@ -93,15 +93,6 @@ def both_dimensions(records: Records) -> tuple[int, int]:
 def at_adversary(records: Records, d: int, method: str, lam: float, column: str) -> np.ndarray:
     """A column of what the adversary of WDRO-SI does at the last network rule of the run with this lambda, by seed."""
     return np.array(records.values(column, kind="adversary", d=d, method=method, lam=lam))
-
-
-def within_seeds(values: np.ndarray) -> list[Interval]:
-    """Means of the columns of (seeds, columns), with intervals that leave out what the seeds' markets differ by:
-    Cousineau 2005, with the width corrected as in Morey 2008 (Tutorials in Quantitative Methods for Psychology)."""
-    n = values.shape[1]
-    levelled = values - values.mean(1, keepdims=True) + values.mean()
-    half = half_width(levelled) * np.sqrt(n / max(n - 1, 1))
-    return [Interval(float(v), float(v - h), float(v + h)) for v, h in zip(values.mean(0), half, strict=True)]
 
 
 def share_flat(records: Records, d: int, method: str) -> float:

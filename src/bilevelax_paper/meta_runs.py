@@ -15,6 +15,7 @@ from bilevelax.diagnostics.bias import relative_bias
 from bilevelax.diagnostics.estimates import batch_means
 from bilevelax.diagnostics.host import flat_rows
 from bilevelax.diagnostics.reference import reference
+from bilevelax.run.records.cells import finite
 from bilevelax_paper import figures, meta, training
 from bilevelax_paper.item import Cell, Drawn, Records, Row, Table
 from bilevelax_paper.training import seed_keys
@@ -69,8 +70,8 @@ def curve_rows(data: meta.Data, method: meta.Method, trials: Trials, seeds: int,
         own = meta.losses(data.test, xs, [key] * len(xs), method.adaptation)
         for j, t in enumerate(checkpoints):
             calls = {name: int(a[j]) for name, a in curve.cost.asdict().items()}
-            yield {"kind": "curve", **columns, "t": t, "own": training.finite(own[j]), **calls}
-        last = {name: training.finite(meta.losses(on, xs[-1:], [key], how)[0]) for name, (on, how) in ways.items()}
+            yield {"kind": "curve", **columns, "t": t, "own": finite(own[j]), **calls}
+        last = {name: finite(meta.losses(on, xs[-1:], [key], how)[0]) for name, (on, how) in ways.items()}
         yield {"kind": "end", **columns, "t": checkpoints[-1], **last, "data": data.source}
 
 
@@ -111,7 +112,7 @@ def noise_rows(data: meta.Data, methods: Sequence[meta.Method], x: X, calls: int
         sd = float(np.sqrt(found.var(0, ddof=1).sum()))
         columns = {"kind": "noise", **named(method), "calls": calls}
         values = {"sd": sd, "norm": norm, "bias": bias.estimate, "bias_low": bias.low, "bias_high": bias.high}
-        rows.append({**columns, **{name: training.finite(value) for name, value in values.items()}})
+        rows.append({**columns, **{name: finite(value) for name, value in values.items()}})
     return rows
 
 

@@ -27,17 +27,6 @@ class Shown(NamedTuple):
     claims: list[Judged]
 
 
-def where_and_when(manifest: Mapping[str, Any]) -> str:
-    """The days of the cells, the machine, and how busy it was at their ends."""
-    machine, cells = manifest["machine"], manifest["cells"].values()
-    days = sorted({cell["date"][:10] for cell in cells})
-    loads = [cell["load"] for cell in cells if cell["load"] is not None]
-    span = lambda first, last: first if first == last else f"{first} to {last}"
-    load = f"load {span(*(f'{load:.1f}' for load in (min(loads), max(loads))))}, " if loads else ""
-    version = machine["versions"]["jax"]
-    return f"{span(days[0], days[-1])}, {machine['cpu']}, {machine['cores']} cores, {load}jax {version}"
-
-
 def section(shown: Shown, page: Path, *, given: str = "", brief: bool = False) -> str:
     """One item: figure, claims, readings, then all that was measured. ``brief`` is part of another page."""
     config, manifest = catalogue.load(shown.name), shown.records.manifest
@@ -46,7 +35,7 @@ def section(shown: Shown, page: Path, *, given: str = "", brief: bool = False) -
     deeper = "#" * brief
     parts = [
         f"{deeper}# {shown.name}: {config.title}\n",
-        f"{config.place}. `{command}`, {manifest['seconds']:.0f} s of running ({where_and_when(manifest)}).\n",
+        f"{config.place}. `{command}`, {manifest['seconds']:.0f} s of running ({store.where_and_when(manifest)}).\n",
         as_markdown(claim_table(shown.claims)),
         f"```{{figure}} {target}\n:alt: {config.title} ({shown.figure.stem})\n\n{shown.caption}\n```\n",
         readings(shown.claims),

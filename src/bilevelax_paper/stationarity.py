@@ -20,6 +20,7 @@ from bilevelax.applications import quadratic
 from bilevelax.base.statistics import Interval, bootstrap, exponent
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.problem import Problem, X
+from bilevelax.run.records.cells import rounded
 from bilevelax_paper import figures
 from bilevelax_paper.item import Cell, Drawn, Records, Row, Table
 from bilevelax_paper.training import seed_keys, trajectories
@@ -54,11 +55,6 @@ def measure(
     row = {**more, "eps": eps, "every": every, "seconds": runs.seconds}
     means = rounded(runs.means["square"][:, 1:])
     return [{**row, "seed": i, "mean_square": means[i], **runs.per_step(i, COUNTS)} for i in range(seeds)]
-
-
-def rounded(values: Any) -> Any:
-    """Five digits of every number, as lists: what records keep of a curve."""
-    return [float(f"{v:.5g}") if np.ndim(v) == 0 else rounded(v) for v in np.asarray(values)]
 
 
 def cells(
@@ -113,6 +109,10 @@ class Totals:
         """Steps at size number i according to these curves, (seeds, sizes, chunks)."""
         found = steps_needed(curves[:, i], self.every[i], self.eps[i])
         return found if found <= self.held * self.length(i) else float("nan")
+
+    def needed_by(self, seeds: np.ndarray, i: int) -> float:
+        """Steps at size number i in the mean over these seeds."""
+        return self._needed(self.curves[seeds], i)
 
     def _steps(self) -> list[Interval]:
         """T for each size; a resample that ends above eps would need more steps than were run."""

@@ -132,5 +132,10 @@ def savings_on(config: Config, records: Records) -> Found:
     printed = printed_ratio(paper, K)
     words = {"What": what[0].upper() + what[1:], "K": K, "printed": printed}
     words |= {"said": f"{printed:.1f}x" if K in paper else "not printed"}
+    rt = samples(records, "seconds", K)[:, 1]
+    beside = {"RT-MLMC: standard deviation of a call's time over its mean": float(rt.std(ddof=1) / rt.mean())}
+    beside |= (
+        {"the same of the paper, if its second column is one": paper[K][1][1] / paper[K][1][0]} if K in paper else {}
+    )
     beyond = {"most": max(Ks), "beyond": ratio(records, "seconds", max(Ks))} if max(Ks) > K else {}
-    return Found(lines, words={**words, **level_1(records, K), **beyond}, seeds=1)
+    return Found(lines, beside, words={**words, **level_1(records, K), **beyond}, seeds=1)

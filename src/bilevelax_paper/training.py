@@ -16,6 +16,7 @@ from bilevelax.base.compiling import program
 from bilevelax.base.timing import timed
 from bilevelax.core.estimate import Cost, Estimator
 from bilevelax.core.problem import Key, Problem, X
+from bilevelax.run.records.cells import finite
 from bilevelax.run.schedules import sqrt_then_linear_size
 from bilevelax.run.steps import Carry, Taken, initial_carry, take_steps
 
@@ -274,8 +275,3 @@ def grid(
         *(Rule("constant", scale) for scale in constant),
         *(Rule("adam", scale) for scale in adam),
     ]
-
-
-def finite(value: float) -> float:
-    """Infinity where a run diverged is not JSON: the largest float32 stands for it."""
-    return float(value) if np.isfinite(value) else float(np.finfo(np.float32).max)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bilevelax.base.statistics import Interval, mean
+from bilevelax.base.statistics import Interval, mean, within_seeds
 from bilevelax_paper import formulations as claims
 from bilevelax_paper import formulations as views
 from bilevelax_paper.claims import Claim, Found, judged, written
@@ -48,7 +48,7 @@ def test_runs_and_checkpoints_are_chosen_on_validation(records):
 def test_intervals_within_seeds_leave_out_what_seeds_share():
     noise = np.random.default_rng(0).normal(size=(200, 3))
     plain = [interval.high - interval.low for interval in map(mean, noise.T)]
-    far = views.within_seeds(noise + 100 * np.arange(200)[:, None])
+    far = within_seeds(noise + 100 * np.arange(200)[:, None])
     np.testing.assert_allclose([i.high - i.low for i in far], plain, rtol=0.15)
     np.testing.assert_allclose([i.value for i in far], noise.mean(0) + 100 * 99.5)
 

@@ -181,8 +181,10 @@ def test_bounds_of_training_costs(season):
     best = [min(float(looks.loss(w, row, looks.H, looks.B).mean()) for w in row) for row in demands]
     np.testing.assert_allclose(free.train_floor, np.mean(best), rtol=1e-12)
     contexts = np.asarray(season.book.contexts) / newsvendors.DEVIATION
-    np.testing.assert_allclose(looks.affine_floor(contexts, demands), np.mean(best), rtol=1e-6)  # 4 contexts in R^3
-    few = looks.affine_floor(contexts[:, :1], demands)
+    np.testing.assert_allclose(
+        looks.affine_floor(contexts, demands, looks.H, looks.B), np.mean(best), rtol=1e-6
+    )  # 4 contexts in R^3
+    few = looks.affine_floor(contexts[:, :1], demands, looks.H, looks.B)
     assert free.train_floor < few < free.train_constant
     assert free.fit(np.array([free.train_constant, free.train_floor])).tolist() == [0.0, 1.0]
 

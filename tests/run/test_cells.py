@@ -6,7 +6,6 @@ import pytest
 
 from bilevelax.run.records import cells as store
 from bilevelax.run.records.cells import Cell
-from bilevelax_paper import page as pages
 
 
 def three_cells(log, stop_at=None):
@@ -74,7 +73,7 @@ def test_cells_that_say_what_they_depend_on_survive_a_change_of_the_rest(tmp_pat
     after = run({"seeds": 2, "grid": [1]}, {"a": 1, "b": 2})
     assert log == ["a", "b", "b"] and after.settings["grid"] == [1]
     assert [cell["date"][:2] for cell in after.manifest["cells"].values()] == ["19", "20"]
-    assert "19" in pages.where_and_when(after.manifest)[:2] and " to 20" in pages.where_and_when(after.manifest)
+    assert "19" in store.where_and_when(after.manifest)[:2] and " to 20" in store.where_and_when(after.manifest)
     assert run({"seeds": 2, "grid": [1]}, {"b": 2}).distinct("name") == ["b"] and len(log) == 3
     with pytest.raises(ValueError, match=r"holds records of toy with other settings \(scale full, 2 seeds\)"):
         run({"seeds": 3, "grid": [1]}, {"b": 2})

@@ -81,3 +81,12 @@ def bootstrap(statistic: Callable[[np.ndarray], float], samples: Any, seed: int 
 def exponent(x: ArrayLike, y: ArrayLike) -> float:
     """p of y ~ x^p, by least squares on logarithms."""
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(np.asarray(y, float)), 1)[0])
+
+
+def within_seeds(values: np.ndarray) -> list[Interval]:
+    """Means of the columns of (seeds, columns), with intervals that leave out what the seeds' markets differ by:
+    Cousineau 2005, with the width corrected as in Morey 2008 (Tutorials in Quantitative Methods for Psychology)."""
+    n = values.shape[1]
+    levelled = values - values.mean(1, keepdims=True) + values.mean()
+    half = half_width(levelled) * np.sqrt(n / max(n - 1, 1))
+    return [Interval(float(v), float(v - h), float(v + h)) for v, h in zip(values.mean(0), half, strict=True)]

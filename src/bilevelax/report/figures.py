@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,21 @@ def saved(figure: Any, path: str | Path, **kw: Any) -> Path:
     with rc_context(SVG):
         figure.savefig(path, **kw)
     return path
+
+
+def reference(axes: Any, x: Any, y: Any, label: str, linestyle: str = "dashed") -> None:
+    """What theory or the paper says: dashed, or otherwise broken where there are two, and black."""
+    axes.plot(x, y, color="black", linestyle=linestyle, linewidth=1.0, label=label)
+
+
+def ticks(axes: Any, values: Sequence[float]) -> None:
+    """Exactly these ticks of x, in plain numbers: for short logarithmic axes."""
+    axes.set_xticks(list(values), [f"{value:g}" for value in values])
+    axes.set_xticks([], minor=True)
+
+
+def legend(axes: Any, room: float = 0.0, **kw: Any) -> None:
+    """A small legend, above the curves where the panel is made higher by ``room`` of its height."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * (high / low) ** room if axes.get_yscale() == "log" else high + room * (high - low))
+    axes.legend(**{"frameon": False, "fontsize": 8, "loc": "upper right", **kw})

@@ -9,6 +9,7 @@ import numpy as np
 from bilevelax.base.statistics import Interval, mean
 from bilevelax.base.timing import interleaved
 from bilevelax.estimators.bsvrb import bsvrb
+from bilevelax.run.records.cells import finite
 from bilevelax_paper import figures, meta, training
 from bilevelax_paper import meta_runs as runs
 from bilevelax_paper.claims import Found, below, claims_of
@@ -41,7 +42,7 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
             xs = training.unstack(run.x)
             losses = meta.losses(data.test, xs, [key] * len(xs), meta.UNTIL_Y_STAR)
             columns = {"kind": "curve", **columns, "data": data.source, "T": T}
-            rows += [{**columns, "t": t, "loss": training.finite(v)} for t, v in zip(times, losses, strict=True)]
+            rows += [{**columns, "t": t, "loss": finite(v)} for t, v in zip(times, losses, strict=True)]
         return rows
 
     for method, T in rivals(settings):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.applications.newsvendor.loss import oracle_cost
+from bilevelax.base.statistics import within_seeds
 from bilevelax_paper import _newsvendors, figures
 from bilevelax_paper import formulations as views
 from bilevelax_paper._formulation_runs import CHECKPOINTS, Study
@@ -83,7 +84,7 @@ def draw_by_m(records: Records, panel: Any, d: int) -> None:
     ms = records.settings["m"]
     lines = [(method, label, grid) for label, grid in views.grids(records).items() for method in views.FORMULATIONS]
     costs = np.stack([[Group(records, d, method, m=m).chosen(grid) for m in ms] for method, _, grid in lines])
-    found = views.within_seeds(costs.reshape(-1, costs.shape[-1]).T)
+    found = within_seeds(costs.reshape(-1, costs.shape[-1]).T)
     for i, (method, label, _) in enumerate(lines):
         style, words = ("solid", method) if label == PAPER else ("dotted", "_")
         shift = 0.9 * (i - (len(lines) - 1) / 2)  # bars side by side

@@ -19,10 +19,11 @@ from jax import random
 import bilevelax as bx
 from bilevelax.applications.quadratic import problem_of
 from bilevelax.base.statistics import mean
+from bilevelax.run.records.cells import rounded
 from bilevelax_paper import figures, stationarity
 from bilevelax_paper.claims import Found, claims_of, rule
 from bilevelax_paper.item import Cell, Config, Drawn, Records, Row
-from bilevelax_paper.stationarity import BEYOND, L_G1, Known, known_quadratic, matrices, rounded, theorem_K
+from bilevelax_paper.stationarity import BEYOND, L_G1, Known, known_quadratic, matrices, theorem_K
 from bilevelax_paper.training import seed_keys, trajectories
 
 CONFIG = Config.read(__file__)

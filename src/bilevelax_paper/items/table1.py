@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import bilevelax as bx
+from bilevelax.base.statistics import Interval, bootstrap
 from bilevelax_paper import epochs, figures, lemma2, stationarity
 from bilevelax_paper import lemma2_claims as estimates
 from bilevelax_paper.claims import Found, Rule, claims_of
@@ -67,6 +70,24 @@ def totals(records: Records, problem: str, method: str, *, fewer: int | None = 0
     return Totals(rows)
 
 
+def fit_in_K(records: Records, problem: str, method: str) -> dict[str, Interval]:
+    """p and b of T = a K^b eps^p, by least squares over all pairs of K and eps that were reached."""
+    plus, fewer = records.settings["plus"][problem], records.settings["fewer"]
+    every = [(less, totals(records, problem, method, fewer=less)) for less in fewer]
+    points = [(max(1, theorem_K(found.eps[i], plus) - less), found, i) for less, found in every for i in found.there]
+    design = np.array([[1.0, math.log(K), math.log(found.eps[i])] for K, found, i in points])
+    if np.linalg.matrix_rank(design) < 3:
+        return {}
+
+    def fitted(which: int, seeds: np.ndarray) -> float:
+        steps = np.log([found.needed_by(seeds, i) for _, found, i in points])
+        there = np.isfinite(steps)
+        return float(np.linalg.lstsq(design[there], steps[there], rcond=None)[0][which])
+
+    names = {f"p of T = a K^b eps^p, {len(points)} pairs of K and eps": 2, "b of it": 1}
+    return {name: bootstrap(partial(fitted, which), np.arange(every[0][1].seeds)) for name, which in names.items()}
+
+
 def needed(records: Records, problem: str, method: str) -> Found | None:
     """Exponents of eps, and what else there is to say of one problem and method."""
     s = records.settings
@@ -85,7 +106,8 @@ def needed(records: Records, problem: str, method: str) -> Found | None:
     less = missed_words(totals(records, problem, method, fewer=1)) if 1 in s["fewer"] else ""
     words |= {"slopes": slopes, "missed": missed_words(theorem), "less": less}
     words |= {"steps": theorem.beyond(-4, None, Ks).value}
-    return Found(lines, words=words, seeds=theorem.seeds)
+    beside = fit_in_K(records, problem, method) if Ks else {}
+    return Found(lines, beside, {**words, "fitted": bool(beside)}, theorem.seeds)
 
 
 def missed_words(found: Totals) -> str:

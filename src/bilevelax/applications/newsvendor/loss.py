@@ -75,3 +75,15 @@ def newsvendor_cost(orders: np.ndarray, demand: np.ndarray, holding: Any, backlo
     if np.shape(orders) != np.shape(demand):  # a column minus a row would be a table of all pairs
         raise ValueError(f"`orders` and `demand` must have one shape. Got {np.shape(orders)} and {np.shape(demand)}.")
     return loss(np.asarray(orders, float), np.asarray(demand, float), holding, backlog)
+
+
+def affine_floor(contexts: np.ndarray, demands: np.ndarray, h: float, b: float) -> float:
+    """The least mean loss of affine orders: quantile regression as a linear program."""
+    from scipy import optimize, sparse
+
+    (M, m), n = demands.shape, demands.size
+    design = np.repeat(np.concatenate([np.ones((M, 1)), contexts], axis=1), m, axis=0)
+    equal = sparse.hstack([sparse.csr_array(design), sparse.eye_array(n), -sparse.eye_array(n)], format="csr")
+    price = np.concatenate([np.zeros(design.shape[1]), np.full(n, b / n), np.full(n, h / n)])
+    sides = [(None, None)] * design.shape[1] + [(0, None)] * (2 * n)
+    return float(optimize.linprog(price, A_eq=equal, b_eq=demands.ravel(), bounds=sides, method="highs").fun)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bilevelax.base.whole_files import replace_text
 from bilevelax.run.records.history import machine
 from bilevelax.run.records.progress import Progress
@@ -199,3 +201,25 @@ def append(path: Path, rows: list[Row]) -> None:
         file.write(as_lines(rows))
         file.flush()
         os.fsync(file.fileno())
+
+
+def where_and_when(manifest: Mapping[str, Any]) -> str:
+    """The days of the cells, the machine, and how busy it was at their ends."""
+    machine, cells = manifest["machine"], manifest["cells"].values()
+    days = sorted({cell["date"][:10] for cell in cells})
+    loads = [cell["load"] for cell in cells if cell["load"] is not None]
+    span = lambda first, last: first if first == last else f"{first} to {last}"
+    load = f"load {span(*(f'{load:.1f}' for load in (min(loads), max(loads))))}, " if loads else ""
+    version = machine["versions"]["jax"]
+    return f"{span(days[0], days[-1])}, {machine['cpu']}, {machine['cores']} cores, {load}jax {version}"
+
+
+def rounded(values: Any, digits: int = 5) -> Any:
+    """So many digits of every number, as lists: what records keep of a curve."""
+    one = lambda v: float(f"{finite(v):.{digits}g}") if np.ndim(v) == 0 else rounded(v, digits)
+    return [one(v) for v in np.asarray(values, np.float64)]
+
+
+def finite(value: float) -> float:
+    """Infinity where a run diverged is not JSON: the largest float32 stands for it."""
+    return float(value) if np.isfinite(value) else float(np.finfo(np.float32).max)

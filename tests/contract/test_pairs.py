@@ -46,7 +46,7 @@ def is_numbered(problem):
         return False
 
 
-FEW = {"amortised": {"m": 4, "warm_up": 0, "width": 4}}  # the steps of its estimates are those of its warm-up
+FEW = {"amortised": {"m": 4, "warm_up": 1, "width": 4}}
 
 
 def traced(estimator, *at):

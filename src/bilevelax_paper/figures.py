@@ -8,7 +8,10 @@ import numpy as np
 
 from bilevelax.base.statistics import half_width
 from bilevelax.report.curves import LINE_COLOURS
-from bilevelax.report.figures import figure_of, legend, reference, saved, ticks  # noqa: F401
+from bilevelax.report.figures import figure_of, saved
+from bilevelax.report.figures import legend as legend
+from bilevelax.report.figures import reference as reference
+from bilevelax.report.figures import ticks as ticks
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = LINE_COLOURS
 OTHER = "#7F7F7F"  # a method that is not listed

@@ -1,9 +1,13 @@
 """Intervals, exponents, and what a target needs, from made-up records."""
 
+from types import SimpleNamespace
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from bilevelax_paper.item import Records
+from bilevelax_paper.items import table1
 from bilevelax_paper.items.tasks import amounts, needed
 from bilevelax_paper.stationarity import Totals
 
@@ -57,3 +61,28 @@ def test_needed_amounts_grow_as_the_runs_say():
     late, _ = needed(records, "BSVRB", np.sqrt(0.002))
     assert late.there == [0, 1] and late.missed == [64]
     assert amounts(late, "eta")[2].value == 3 * 200
+
+
+def test_the_fit_of_steps_in_K_and_eps_finds_exponents(monkeypatch):
+    """T = 3 K^0.5 eps^-4 over three sizes and two numbers of epochs, exactly."""
+
+    class Exact(NamedTuple):
+        eps: list
+        there: range
+        seeds: int
+        K: list
+
+        def needed_by(self, seeds, i):
+            return 3 * self.K[i] ** 0.5 * self.eps[i] ** -4.0
+
+    eps = [0.5, 0.25, 0.125]
+
+    def totals(records, problem, method, *, fewer):
+        return Exact(eps, range(3), 4, [table1.theorem_K(e, 2) - fewer for e in eps])
+
+    monkeypatch.setattr(table1, "totals", totals)
+    records = SimpleNamespace(settings={"plus": {"quadratic": 2}, "fewer": [0, 1]})
+    p, b = table1.fit_in_K(records, "quadratic", "RT-MLMC").values()
+    np.testing.assert_allclose([p.value, b.value], [-4, 0.5], rtol=1e-9)
+    one = SimpleNamespace(settings={"plus": {"quadratic": 2}, "fewer": []})
+    assert not table1.fit_in_K(one, "quadratic", "RT-MLMC")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import jax
 import numpy as np
@@ -152,6 +153,10 @@ def test_evaluate_tells_service_ranges_products_and_shifts(two_dishes):
     assert [row["product"] for row in told["products"]] == ["fish", "steak"]  # three times the demand
     assert {row["newsvendor"] for row in told["shifts"]} == {row["newsvendor"] for row in told["table"]}
     assert all(row["as seen"] > 0 and row["too high"] > 0 for row in told["shifts"])
+    page = two_dishes / "e.html"
+    invoke("evaluate", two_dishes / "model", two_dishes / "later.csv", "--out", page)
+    held = re.search(r"Likely range held</dt><dd>([\d.]+)", page.read_text())
+    assert float(held[1]) == pytest.approx(100 * told["coverage"], abs=0.06)  # one law on the page and in the terminal
 
 
 def test_a_capacity_is_split(two_dishes, tmp_path):

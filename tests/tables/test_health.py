@@ -59,6 +59,17 @@ def test_few_words_among_numbers_are_named_and_many_are_words(tmp_path):
     assert read_table(written(tmp_path, "a,b\nwet,1\n3,1\ndry,2\n"))["a"].tolist() == ["wet", "3", "dry"]
 
 
+@pytest.mark.parametrize("every", [3, 50])
+def test_both_decimal_marks_in_one_column_are_refused_however_many(tmp_path, every):
+    """With more than a few of them, the column was taken for words and dropped as an identifier."""
+    rows = "".join(f'"{i},5",1\n' if i % every == 1 else f"{i}.5,1\n" for i in range(60))
+    told = read_told(written(tmp_path, f"temp,demand\n{rows}"))
+    with pytest.raises(
+        ValueError, match=r"Column 'temp' of .* holds numbers, but '1,5' in row 2, and .* more such cells"
+    ):
+        learn_schema(told.table, ["demand"], None, "t", (), told.faults)
+
+
 def test_numbers_that_are_names(tmp_path):
     rows = "".join(f"{i % 7},{i % 30},{i}\n" for i in range(60))
     table = read_table(written(tmp_path, f"store,week,demand\n{rows}"))

@@ -111,5 +111,7 @@ def plain(value: float | None, signed: bool = False) -> str:
     if math.isinf(value):
         return f"{value:+g}" if signed else f"{value:g}"
     size = abs(float(f"{value:.3g}"))
-    decimals = 0 if size == 0 or size >= 100 else min(12, 2 - math.floor(math.log10(size)))
+    if size < 1e-12:  # what rounding leaves of nothing
+        return "+0" if signed else "0"
+    decimals = 0 if size >= 100 else min(12, 2 - math.floor(math.log10(size)))
     return f"{value:{'+' if signed else ''},.{decimals}f}"

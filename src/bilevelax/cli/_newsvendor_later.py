@@ -110,12 +110,13 @@ def drift(
 
     if len(y) < FEWEST:
         return []
-    error, told = 2 * np.sqrt(1 / (12 * len(y))), []
-    for name, mean in zip(names, place_of(conditional, X, y, own).mean(axis=0), strict=True):
-        if abs(mean - 0.5) > DRIFT * error:
-            way = "above" if mean > 0.5 else "below"
+    off, told = DRIFT * 2 * np.sqrt(1 / (12 * len(y))), []
+    means = place_of(conditional, X, y, own).mean(axis=0)
+    for way, found in (("above", means > 0.5 + off), ("below", means < 0.5 - off)):
+        if found.any():
+            where = " to ".join(dict.fromkeys(f"{end(means[found]):.0%}" for end in (np.min, np.max)))
             told.append(
-                f"{name}: demand of the last {len(y)} rows is {way} that of earlier days like them (a typical one lies "
-                f"at {mean:.0%} of their range, not at 50%). {advice}"
+                f"{', '.join(np.array(names)[found])}: demand of the last {len(y)} rows is {way} that of earlier days "
+                f"like them (a typical one lies at {where} of their range, not at 50%). {advice}"
             )
     return told

@@ -27,6 +27,12 @@ class JudgedModel(NamedTuple):
     notes: list[str]
     answers: Any
 
+    def who_orders(self) -> list[str]:
+        """Told where a baseline, or its mean with the rule, took the rule's place."""
+        rule = self.evaluated.rule
+        moved = ", corrected on days held out" if any(rule.shift_) else ""
+        return [f"What this model orders is the {rule.fallback_}{moved}, as fit told."] if rule.fallback_ else []
+
 
 def subsample_note(rows: int) -> list[str]:
     """What a large file is cut down to."""
@@ -192,7 +198,8 @@ def evaluated(model: Model, later: Any, outcomes: dict[str, Any], newsvendors: d
     when = dates_of(later.table, schema.date, file, schema.day_first).to_numpy() if schema.date else None
     movable = [name for name, factor in zip(later.X, scales, strict=True) if factor > 0]
     table = tabulate(outcomes, outcomes["quantile"], "robust")
-    return Evaluated(table, newsvendors, later.X.to_numpy(float), when, schema.targets, movable, scales)
+    X = later.X.to_numpy(float)
+    return Evaluated(table, newsvendors, X, when, schema.targets, movable, scales, model.conditional())
 
 
 def fitted_baselines(rule: Any, kept: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
@@ -222,8 +229,9 @@ def draw(judged: JudgedModel, file: Path, out: Path) -> Path:
 
     if out.suffix.lower() != ".html":
         return plot_orders(judged.evaluated, out)
-    penalty = f"price of a wrong forecast (penalty): {judged.evaluated.rule.penalty_:g}"
-    told = [*judged.schema.report(), penalty]
+    rule = judged.evaluated.rule
+    price = f"{rule.penalty_:g}" if math.isfinite(rule.penalty_) else "none, forecasts are taken as right"
+    told = [*judged.schema.report(), f"price of a wrong forecast (penalty): {price}", *judged.who_orders()]
     text = page(judged.evaluated, file.name, told, judged.notes, drivers.groups(judged.schema))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")

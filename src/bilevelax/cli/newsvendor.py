@@ -119,7 +119,7 @@ def fit_lines(model: Any, movable: list[str], products: list[str]) -> list[str]:
     chosen = choice_lines(model, products)
     if not movable:
         return ["May move: nothing", f"So there is no penalty to choose; {model.n_iter_} steps", *chosen]
-    tried = ", ".join(f"{value:g}: {cost:.4g}" for value, cost in model.path_.items()) or "not computed"
+    tried = ", ".join(f"{value:g}: {plain(cost)}" for value, cost in model.path_.items()) or "not computed"
     price = f"Penalty {model.penalty_:g}, {model.n_iter_} steps (validation cost by penalty {tried})"
     return [f"May move: {', '.join(movable)}", price, *chosen]
 
@@ -128,12 +128,13 @@ def choice_lines(model: Any, products: list[str]) -> list[str]:
     """Which rule won on days held out, and how often it covered demand there."""
     if not model.tried_:
         return []
-    costs = ", ".join(f"{name} {cost:.4g}" for name, cost in model.baseline_costs_.items())
+    costs = ", ".join(f"{name} {plain(cost)}" for name, cost in model.baseline_costs_.items())
     ours = min(each["cost"] for each in model.tried_)
     kind = {"dirac": "days as they were", "forest": "days weighted by a forest"}.get(
         model.chosen_["conditional"], "days"
     )
-    lines = [f"Rule: {model.chosen_['policy']} on {kind}; cost on days held out {ours:.4g} ({costs or 'no baselines'})"]
+    rule = f"{model.chosen_['policy']} on {kind}; cost on days held out {plain(ours)}"
+    lines = [f"Rule: {rule} ({costs or 'no baselines'})"]
     if model.fallback_:
         lines.append(f"The {model.fallback_} orders: cheapest on those days, or as cheap as the cheapest and simpler")
     names = products if len(products) == len(model.service_target_) > 1 else [""] * len(model.service_target_)
@@ -215,7 +216,7 @@ def evaluate(
     show(shown(table))
     for each in _newsvendor_answers.tables_of(judged.answers):
         show(each)
-    say(*_newsvendor_answers.lines_of(judged.answers))
+    say(*judged.who_orders(), *_newsvendor_answers.lines_of(judged.answers))
     say("cost: mean of a row; service: share of orders that cover demand;")
     say("filled: share of demand met; worst: mean of the dearest tenth;")
     say("diff: to the first row, with its 95 % paired bootstrap interval.")

@@ -35,6 +35,7 @@ class Evaluated(NamedTuple):
     products: Sequence[str]
     movable: Sequence[str]
     factors: np.ndarray  # of those columns' deviations; 0 elsewhere
+    law: Any = None  # demand given contexts, as `order` tells it; by default that of the method "forest"
 
     @property
     def rule(self) -> Any:
@@ -130,8 +131,8 @@ class Likely(NamedTuple):
 
 
 def likely_demand(evaluated: Evaluated, rows: np.ndarray) -> Likely | None:
-    """By the weights of the forest on past rows, which know how products go together; None without that method."""
-    conditional = getattr(evaluated.methods.get("forest"), "conditional_", None)
+    """By weights on past rows, which know how products go together; None without a law."""
+    conditional = evaluated.law or getattr(evaluated.methods.get("forest"), "conditional_", None)
     if conditional is None:
         return None
     with_sum = copy.copy(conditional)

@@ -32,7 +32,7 @@ def read_cells(column: Any, name: str, decimal: str, pd: Any) -> Cells | None:
     written, style = _plain(bare.str.replace(GAPS, "", regex=True), decimal)
     numbers = pd.to_numeric(written, errors="coerce").astype(float)
     good = np.isfinite(numbers)
-    if (~good).sum() > FAULTY * len(bare):
+    if (~good & ~_either_mark(bare, pd)).sum() > FAULTY * len(bare):
         return None
     notes = _missing(name, text[none & column.notna()]) + _changed(name, given[good], numbers[good], decimal, style, pd)
     return Cells(numbers.reindex(column.index), given[~good], notes)
@@ -50,6 +50,11 @@ def _plain(bare: Any, decimal: str) -> tuple[Any, str]:
     if bare.str.contains(decimal, regex=False).any():  # 12,5 beside 12.5: no one reading fits
         return bare.drop(marked.index).str.replace(decimal, ".", regex=False).reindex(bare.index), ""
     return bare.str.replace(other, ".", regex=False), f"{other!r} is the decimal mark"
+
+
+def _either_mark(bare: Any, pd: Any) -> Any:
+    """Numbers with a comma or a point: a column that mixes both is one of numbers with faults, however many."""
+    return np.isfinite(pd.to_numeric(bare.str.replace(",", ".", regex=False), errors="coerce").astype(float))
 
 
 def _missing(name: str, cells: Any) -> list[str]:

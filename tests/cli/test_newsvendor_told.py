@@ -1,0 +1,28 @@
+"""What the newsvendor's commands tell beside tables."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from bilevelax.cli._newsvendor_later import drift
+from bilevelax.cli._newsvendor_work import JudgedModel
+from bilevelax.sklearn.conditional import Neighbours
+
+
+def test_a_baseline_that_orders_is_named():
+    rule = SimpleNamespace(fallback_=None, shift_=np.zeros(2))
+    judged = JudgedModel(SimpleNamespace(rule=rule), None, [], None)
+    assert judged.who_orders() == []
+    rule.fallback_, rule.shift_ = "forest", np.array([0.0, 1.0])
+    assert judged.who_orders() == ["What this model orders is the forest, corrected on days held out, as fit told."]
+    rule.shift_ = np.zeros(2)
+    assert judged.who_orders() == ["What this model orders is the forest, as fit told."]
+
+
+def test_products_that_drift_alike_share_a_line():
+    """A page for who pays does not begin with a box for each product."""
+    X, past = np.zeros((30, 1)), np.tile(np.arange(60.0)[:, None], 3)
+    conditional = Neighbours(k=60).fit(np.zeros((60, 1)), past)
+    told = drift(conditional, X, np.tile([50.0, 5.0, 45.0], (30, 1)), ["lamb", "fish", "steak"])
+    assert len(told) == 2 and "lamb, steak: demand of the last 30 rows is above that of earlier days like" in told[0]
+    assert "at 76% to 84% of their range" in told[0] and "fish: demand" in told[1] and "at 9% of" in told[1]

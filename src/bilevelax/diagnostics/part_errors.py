@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -26,6 +27,7 @@ REPEATS = 128  # in each context
 SAMPLES = 256  # behind the exact parts
 DIFFERENCED = 8  # contexts behind finite differences
 LEAVES = 16  # of x, at most, each of which is looked at alone
+TRIES = 4  # directions in a leaf, until one tells: along few of them F hardly moves
 SURE = 20  # times eps |F|: differences of F below are not told from zero
 
 
@@ -98,7 +100,7 @@ class Differences(NamedTuple):
 
 
 def finite_differences(key: Key, problem: Problem, x: X, contexts: int, samples: int) -> Differences:
-    """The gradient along itself, along a random direction, and along one in every leaf of x (16 at most).
+    """The gradient along itself, along a random direction, and along up to four in every leaf of x (16 at most).
 
     On some contexts of `reference` with this key and on its samples, which stay the same while x moves. Where a
     difference and the gradient do not agree, a step of a tenth is tried too: x may be large against what F feels.
@@ -128,24 +130,32 @@ def finite_differences(key: Key, problem: Problem, x: X, contexts: int, samples:
 
     rng = np.random.default_rng(np.asarray(random.key_data(key)).tolist())
     errors = [compare(direction) for direction in (grad, rng.normal(size=here.shape))]
-    far = [name for name, direction in _leaf_directions(x, rng) if _contradict(*compare(direction))]
+    far = [name for name, directions in _leaf_directions(x, rng) if contradicts(map(compare, directions), tol)]
     return Differences(float(np.max([e for e, *_ in errors])), tol, max(n for _, n, _ in errors), tuple(far))
 
 
-def _contradict(error: float, noise: float, size: float) -> bool:
-    """Along one leaf: by more than a quarter of what either says, and of rounding."""
-    return bool(error > max(size / 4, noise))
+def contradicts(looks: Iterable[tuple[float, float, float]], tol: float) -> bool:
+    """Along one leaf: by more than a quarter of what either says, and of rounding. The first look to tell decides."""
+    for error, noise, size in looks:
+        if error > max(size / 4, noise):
+            return True
+        if error <= tol * size:
+            return False
+    return False
 
 
-def _leaf_directions(x: X, rng: np.random.Generator) -> list[tuple[str, np.ndarray]]:
-    """A random direction in each leaf of x, where there are several."""
+def _leaf_directions(x: X, rng: np.random.Generator) -> list[tuple[str, Iterator[np.ndarray]]]:
+    """Random directions in each leaf of x, where there are several."""
     leaves = jax.tree_util.tree_leaves_with_path(x)
     if len(leaves) < 2:
         return []
     ends = np.cumsum([leaf.size for _, leaf in leaves])
-    found = []
-    for (path, leaf), end in list(zip(leaves, ends, strict=True))[:LEAVES]:
-        direction = np.zeros(ends[-1])
-        direction[end - leaf.size : end] = rng.normal(size=leaf.size)
-        found.append((jax.tree_util.keystr(path), direction))
-    return found
+
+    def within(size: int, end: int) -> Iterator[np.ndarray]:
+        for _ in range(TRIES):
+            direction = np.zeros(ends[-1])
+            direction[end - size : end] = rng.normal(size=size)
+            yield direction
+
+    both = list(zip(leaves, ends, strict=True))[:LEAVES]
+    return [(jax.tree_util.keystr(path), within(leaf.size, end)) for (path, leaf), end in both]

@@ -80,6 +80,24 @@ def each_context(problem):
     return [problem.replace(sample_context=lambda key, data, i=i: problem.context_at(i, data)) for i in range(3)]
 
 
+def test_gradients_that_are_alike_are_not_called_exact_where_contexts_are_drawn():
+    """grad F = x - 1: a context of probability p that counts 1 / p, among others that are all alike."""
+    rare = bx.Problem(
+        f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2,
+        g=lambda x, y, eta, xi: jnp.sum((y - x) ** 2) / 2,
+        sample_context=lambda key, data: jnp.where(random.uniform(key) < data, 1 / data, 0.0)[None],
+        sample_conditional=lambda key, xi, data: 0.0,
+        init_y=lambda x, xi: jnp.zeros(1),
+    )
+    probabilities = map(jnp.asarray, (1e-3, 1e-9))
+    looks = [bx.certify(rare.replace(data=p), jnp.full(1, 2.0), key=random.key(0), n=256) for p in probabilities]
+    assert all(look.estimate == 4 for look in looks), "the rare context was met: the test has no power"
+    # quick looks at more contexts met it: no interval
+    assert looks[0].high == np.inf and "there is no interval" in str(looks[0])
+    told = "|grad F|^2 = 4, the same in all 256 gradients drawn; what is rare and was not met is not in it."
+    assert str(looks[1]) == told and looks[1].effective == 256
+
+
 def test_certified_stops_a_run(quadratic, matrices, x, key):
     eps = 0.2
     run = bx.minimize(

@@ -42,7 +42,7 @@ class Certificate(NamedTuple):
     of: str  # "|grad F|^2"; with a constraint on x "|x - P(x - grad F)|^2"; "|E v|^2" where v may be biased
 
     told: str = ""  # why there is no interval, [0, inf], where contexts that are rare decide
-    effective: float | None = None  # contexts that carry the noise; None where nothing is random
+    effective: float | None = None  # contexts that carry the noise, all n where they are alike; None: nothing was drawn
 
     @property
     def norm_high(self) -> float:
@@ -55,7 +55,10 @@ class Certificate(NamedTuple):
         of, _, which = self.of.partition(", ")
         note = f", {which}" if which else ""
         if self.low == self.estimate == self.high:
-            return f"{of} = {self.estimate:.3g}, exact: from {self.n} gradients without noise{note}."
+            how = f"exact: from {self.n} gradients without noise{note}"
+            if self.effective is not None:
+                how = f"the same in all {self.n} gradients drawn{note}; what is rare and was not met is not in it"
+            return f"{of} = {self.estimate:.3g}, {how}."
         note += ", v being the estimator given: its bias is not in this interval" if "E v" in of else ""
         return (
             f"{of} = {self.estimate:.3g}, {100 * self.level:g} % interval [{self.low:.3g}, {self.high:.3g}] "
@@ -158,11 +161,13 @@ def certifier(
             found = projected_norm(rows, flat(x), lambda vector: flat(constraint(unflat(vector, x))), level)
         else:
             found = squared_norm(rows, level) if made.batches > 1 else (float(np.sum(rows**2)),) * 3
-        about = level, made.each * made.batches, measured(estimator, constraint) + reduced_to(problem)
-        if tails is not None and tails.heavy and found[1] < found[2]:
-            return Certificate(found[0], 0.0, np.inf, *about, str(tails), tails.effective)
+        used = made.each * made.batches
+        about = level, used, measured(estimator, constraint) + reduced_to(problem)
         if tails is None:
-            return Certificate(*found, *about)
+            return Certificate(*found, *about, effective=float(used) if made.batches > 1 else None)
+        # gradients that are all alike: of every context there is, or of those only that were met
+        if tails.heavy and (found[1] < found[2] or problem.n_contexts is None):
+            return Certificate(found[0], 0.0, np.inf, *about, str(tails), tails.effective)
         return Certificate(*tails.widened(found), *about, effective=tails.effective)
 
     return look

@@ -33,3 +33,12 @@ def test_optimizers():
     told = described_optimizer(bx.projected(optax.adam(0.25), lambda x: x))
     assert told.startswith("chain(scale_by_adam(b1=0.9") and told.endswith("scale(step_size=-0.25))")
     assert len(described_optimizer(optax.chain(*[optax.adam(0.1 * i) for i in range(1, 9)]))) == LONGEST
+
+
+def test_schedules_show_their_settings():
+    """That of `exponential_decay` closes over a variable that optax deleted."""
+    told = described_optimizer(optax.sgd(bx.sqrt_then_linear(7, 0.5)))
+    assert "sqrt_then_linear(scale=0.5, t0=7)" in told
+    assert "exponential_decay(decay_rate=0.5, init_value=0.1" in described_optimizer(
+        optax.sgd(optax.exponential_decay(0.1, 10, 0.5))
+    )

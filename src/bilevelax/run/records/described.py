@@ -5,6 +5,7 @@ Both are functions that hold their settings. What is read here is shown, never c
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from bilevelax.core.estimate import Estimator
 PLAIN = (bool, int, float, str)
 LONGEST = 160  # characters
 WRAPPERS = ("with_extra_args_support", "stateless", "projected", "freely")  # whose name tells nothing
+INSIDE = ("estimate", "function", "learning_rate", "step_size_fn", "schedule")  # functions with settings of their own
 DEEPEST = 6
 
 
@@ -41,13 +43,22 @@ def _told(function: Callable[..., Any], depth: int = 0) -> str:
     if isinstance(function, functools.partial):
         name, held = function.func.__module__.rsplit(".", 1)[-1], dict(function.keywords)
     elif inspect.isfunction(function):
-        name, held = function.__qualname__.split(".")[0], dict(inspect.getclosurevars(function).nonlocals)
+        name, held = function.__qualname__.split(".")[0], _closed_over(function)
     else:
         return str(getattr(function, "__qualname__", type(function).__name__))
     parts = [] if depth > DEEPEST else [each for key, value in held.items() for each in _parts(key, value, depth + 1)]
     if name in WRAPPERS and len(parts) == 1:
         return parts[0]
     return f"{name}({', '.join(dict.fromkeys(parts))})"
+
+
+def _closed_over(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function holds by name; a variable that its maker deleted is left out, where `inspect` fails."""
+    held = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            held[name] = cell.cell_contents
+    return held
 
 
 def _parts(name: str, value: Any, depth: int) -> list[str]:
@@ -62,6 +73,6 @@ def _parts(name: str, value: Any, depth: int) -> list[str]:
         return [_told(value.update, depth)]
     if isinstance(value, tuple | list) and value and all(map(inspect.isfunction, value)) and name == "update_fns":
         return [_told(each, depth) for each in value]
-    if name in ("estimate", "function") and callable(value):
+    if name in INSIDE and callable(value):
         return [_told(value, depth)]
     return []

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from diagnosed import X, linear_estimator, plain_gradient, plain_problem
+from jax import random
 
 import bilevelax as bx
+from bilevelax.testing.adversarial.case import plain
 
 SMALL = {"contexts": 8, "samples": 256, "n": 512}
 
@@ -114,3 +116,23 @@ def test_check_reports_structures_and_samplers(quadratic, x, key):
     moving = dataclasses.replace(quadratic, sample_context=lambda key, data: jnp.asarray(rng.normal(size=2)))
     remedies, _ = failing(moving, x, key)
     assert "draw from its key only" in remedies["sample_context is deterministic"]
+
+
+def test_dtypes_that_differ_are_told(key):
+    """Coarse data are allowed, so the row is ok; what is coarse is said."""
+    from bilevelax.diagnostics.check import _structure
+
+    def found(problem, x):
+        row = next(row for row in _structure(problem, x, key) if row.name == "structures")
+        assert row.ok, row.remedy
+        return row.value
+
+    coarse = lambda key, *rest: random.normal(key, (2,), jnp.float32)
+    f = lambda x, y, eta, xi: jnp.sum((y - xi.astype(float)) ** 2)
+    g = lambda x, y, eta, xi: jnp.sum((y - x.astype(float) - eta.astype(float)) ** 2)
+    x, y = jnp.ones(2), "y = float64[2]"
+    assert found(plain(f, g), x) == y
+    assert found(plain(f, g, sample_conditional=coarse), x) == f"{y}; eta is float32, x float64"
+    lossy = plain(f, lambda *args: g(*args).astype(jnp.float32), sample_context=coarse)
+    assert found(lossy, x) == f"{y}; xi is float32, x float64; g is float32, x float64"
+    assert "y is float64, x float32" in found(plain(f, g), x.astype(jnp.float32))

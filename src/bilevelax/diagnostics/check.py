@@ -24,7 +24,7 @@ from bilevelax.diagnostics.part_errors import Differences, finite_differences
 from bilevelax.diagnostics.reference import Reference, reference
 from bilevelax.diagnostics.samplers import sampler_rows
 from bilevelax.diagnostics.solved import solved
-from bilevelax.problems.validate import as_arrays, check_shapes, describe
+from bilevelax.problems.validate import Shapes, as_arrays, check_shapes, describe
 from bilevelax.run.records.progress import Progress
 
 FLAT = "not told from zero: g may be flat in a direction of y; add a penalty (lam / 2) |y - y0|^2"
@@ -127,8 +127,20 @@ def _structure(problem: Problem, x: X, key: Key) -> list[CheckRow]:
         return [CheckRow("structures", False, f"y is {coarse}, x {fine}", wanted, remedy)]
     if not np.isfinite(flat(x)).all():
         return [CheckRow("structures", False, "x is not finite", wanted, "check at an x of numbers")]
-    rows = [CheckRow("structures", True, f"y = {describe(shapes.y)}", wanted)]
-    return [*rows, *sampler_rows(problem, x, key)]
+    found = "; ".join((f"y = {describe(shapes.y)}", *_other_precisions(problem, x, shapes)))
+    return [CheckRow("structures", True, found, wanted), *sampler_rows(problem, x, key)]
+
+
+def _other_precisions(problem: Problem, x: X, shapes: Shapes) -> list[str]:
+    """What is of another precision than x: allowed, since data may be coarse, and told."""
+    of_x = jnp.result_type(*jax.tree.leaves(x))
+    losses = {name: jax.eval_shape(getattr(problem, name), x, shapes.y, shapes.eta, shapes.xi) for name in "fg"}
+    told = []
+    for name, value in {**shapes._asdict(), **losses}.items():
+        dtypes = {a.dtype for a in jax.tree.leaves(value) if hasattr(a, "dtype")}
+        others = sorted(str(each) for each in dtypes if jnp.issubdtype(each, jnp.floating) and each != of_x)
+        told += [f"{name} is {', '.join(others)}, x {of_x}"] if others else []
+    return told
 
 
 def _curvature(problem: Problem, measured: Constants) -> list[CheckRow]:

@@ -6,6 +6,7 @@ import shutil
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 from files_0_1_0 import make
 from typer.testing import CliRunner
@@ -133,6 +134,15 @@ def test_values_that_cannot_be(name, older):
     changed(older, change)
     with pytest.raises(ValueError, match=message):
         load_newsvendor(older)
+
+
+def test_a_correction_too_large_for_an_integer_of_numpy(older):
+    """JSON knows integers without end; an array of them holds objects, which no order can be added to."""
+    changed(older, fitted(shift=[10**30]))
+    model, _ = load_newsvendor(older)
+    assert model.shift_.dtype == float
+    rows = pd.DataFrame(np.zeros((2, model.n_features_in_)), columns=model.feature_names_in_)
+    np.testing.assert_allclose(model.predict(rows), 1e30)
 
 
 def rewritten(folder, name, change, **how):

@@ -64,6 +64,9 @@ def test_sold_out_days_are_demands_of_their_own(tmp_path):
     with np.load(tmp_path / "model" / "arrays.npz") as arrays:
         assert (arrays["y"] >= table[["demand"]].to_numpy()).all()
     assert "is no column of" in refused("fit", past, "--target", "demand", "--stockout", "stok", *QUICK)
+    for name in ("piled", "model"):  # orders of 48 seemed to cover every demand
+        ordered = invoke("order", tmp_path / name, past, "--out", tmp_path / "o.csv")
+        assert "of past days are at 48 and none is above" in ordered.output
 
 
 def test_many_stores_and_items_are_one_model(tmp_path):
@@ -230,6 +233,10 @@ def test_what_is_not_supported_is_answered(monkeypatch, capsys):
     said = capsys.readouterr().err
     assert stopped.value.code == 2 and "A budget in money is not supported: give the units that fit" in said
     assert "No such option" not in said
+    monkeypatch.setattr("sys.argv", ["bilevelax", "newsvendor", "evaluate", "m", "f.csv", "--pack", "6"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "--pack belongs to `bilevelax newsvendor order`, not to evaluate. See" in capsys.readouterr().err
 
 
 def test_a_trend_is_used_where_it_pays_and_recent_rows_that_differ_are_told(tmp_path):

@@ -107,5 +107,7 @@ def test_a_pile_of_equal_demands_is_asked_about():
     demand = rng.poisson(50, (300, 1)).astype(float)
     (asked,) = stockouts.pile_findings(np.minimum(demand, 55), ["bread"])
     assert asked.startswith("bread is 55 on ")
+    (told,) = stockouts.chance_findings(np.minimum(demand, 55), ["bread"])
+    assert "of past days are at 55 and none is above" in told and "less than told for orders of 55 and more" in told
     for usual in (demand, rng.poisson(0.7, (300, 1)), rng.lognormal(3, 1, (300, 1)), np.full((300, 1), 7.0)):
         assert stockouts.pile_findings(usual.astype(float), ["bread"]) == []

@@ -15,7 +15,7 @@ import typer
 
 from bilevelax._version import __version__
 from bilevelax.cli._terminal import complain
-from bilevelax.cli._unsupported import INSTEAD
+from bilevelax.cli._unsupported import instead_of
 
 ABOUT = "Contextual stochastic bilevel optimization."
 START = (  # three users, and where each begins
@@ -154,7 +154,7 @@ def explain(error: Exception) -> int:
     """Say what went wrong and what to do; the exit code."""
     if isinstance(error, MISUSE):
         command = error.ctx.command_path if getattr(error, "ctx", None) else "bilevelax"
-        instead = INSTEAD.get(getattr(error, "option_name", None) or "") if "newsvendor" in command else None
+        instead = instead_of(error) if "newsvendor" in command else None
         sentence = (instead or error.format_message()).rstrip(".")
         complain(f"{sentence}{'' if sentence.endswith('?') else '.'} See: {command} --help")
         return 2

@@ -57,6 +57,7 @@ NAMES = {"low": "5", "middle": "50", "high": "95"}  # per cent
 def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
     """Orders for the rows of a file."""
     from bilevelax.tables.csv_files import read_told
+    from bilevelax.tables.stockouts import chance_findings
 
     model, told = load(folder), read_told(file)
     if not len(told.table):
@@ -72,7 +73,8 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
     orders = (orders - stock).clip(0) if stock is not None else orders
     orders = in_packs(orders, pack, wishes.minimum, room)
     seen = model.outlook(X, orders if stock is None else orders + stock)
-    return Ordered(model, told.table, X, orders, seen, [*told.notes, *notes])
+    unknown = chance_findings(model.conditional().y_, model.schema.targets)
+    return Ordered(model, told.table, X, orders, seen, [*told.notes, *notes, *unknown])
 
 
 def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray | None:

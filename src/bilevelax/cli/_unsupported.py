@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 INSTEAD = {
     "--budget": "A budget in money is not supported: give the units that fit to --capacity.",
     "--space": "Products of different sizes are not supported: --capacity counts units of all products alike.",
@@ -17,3 +19,17 @@ INSTEAD = {
     "--censored": "Sold-out days are named with --stockout.",
     "--leadtime": "It is written --lead-time.",
 }
+
+
+def instead_of(error: Any) -> str | None:
+    """What to say of an option that a command does not have: why, or which commands beside it have it."""
+    option = getattr(error, "option_name", None)
+    if not option:
+        return None
+    if option in INSTEAD:
+        return INSTEAD[option]
+    asked, group = error.ctx, error.ctx.parent
+    others = group.command.commands if group is not None else {}
+    owners = [name for name, each in others.items() if any(option in it.opts for it in each.params)]
+    where = " and ".join(f"`{group.command_path} {name}`" for name in owners)
+    return f"{option} belongs to {where}, not to {asked.info_name}" if owners else None

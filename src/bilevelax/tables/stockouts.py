@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,16 +47,38 @@ def _sold_out(column: Any, name: str, sold: np.ndarray, path: Any) -> np.ndarray
     return sold >= stock.to_numpy(float) * (1 - 1e-9)  # not where the stock is missing
 
 
-def pile_findings(y: np.ndarray, targets: list[str]) -> list[str]:
-    """Many days at exactly the largest demand: sales that ended at a stock?"""
+class Pile(NamedTuple):
+    """Many days at exactly the largest demand of a product."""
+
+    product: str
+    top: float
+    share: float
+
+
+def piles(y: np.ndarray, targets: list[str]) -> list[Pile]:
     found = []
     for name, values in zip(targets, y.T, strict=True):
         top = float(values.max())
         share = float(np.mean(values == top))
         different = len(np.unique(values)) >= 2 * LEAST  # of few values one is the largest often
         if different and share >= PILE and share * len(values) >= LEAST:
-            found.append(
-                f"{name} is {top:.12g} on {share:.0%} of the rows, and never more: did it sell out? Then demand was "
-                "higher: name the column that says so with --stockout"
-            )
+            found.append(Pile(name, top, share))
     return found
+
+
+def pile_findings(y: np.ndarray, targets: list[str]) -> list[str]:
+    """Sales that ended at a stock? Asked before a model is fitted."""
+    return [
+        f"{name} is {top:.12g} on {share:.0%} of the rows, and never more: did it sell out? Then demand was "
+        "higher: name the column that says so with --stockout"
+        for name, top, share in piles(y, targets)
+    ]
+
+
+def chance_findings(y: np.ndarray, targets: list[str]) -> list[str]:
+    """Nothing is known above a pile: chances to cover demand are told with it."""
+    return [
+        f"{name}: {share:.0%} of past days are at {top:.12g} and none is above. Where they sold out, demand was "
+        f"higher, and the chance to cover it is less than told for orders of {top:.12g} and more"
+        for name, top, share in piles(y, targets)
+    ]

@@ -33,12 +33,34 @@ def of_ridge(settings: dict[str, Any]) -> str:
     return compared(case.problem, case.x, bx.saa("all"), case.grad)
 
 
-def barrier() -> str:
+def certified_ridge(settings: dict[str, Any]) -> str:
+    """The certificate of a ridge, held against linear algebra: it has the gradient, and no other."""
+    case = ridge(**settings)
+    found = bx.certify(case.problem, case.x, key=KEY(0))
+    error = abs(found.estimate / case.grad**2 - 1)
+    return f"{'right' if error < 2 * CLOSE else 'wrong'}: off by {error:.2g}. {found}"
+
+
+BARRIER_X, BARRIER_Y = 1.5, 1.5 * np.exp(-5.0)
+BARRIER_SLOPE = 2 * (BARRIER_Y - 1) * np.exp(-5.0)
+
+
+def with_barrier() -> bx.Problem:
     """g has a domain: y* = x e^-5, and a full Newton step from 1 lands where the logarithm is not a number."""
     g = lambda x, y: jnp.exp(5.0) * y[0] - x[0] * jnp.log(y[0])
-    y = 1.5 * np.exp(-5.0)
-    problem = alone(lambda x, y: jnp.sum((y - 1) ** 2), g, [1.0])
-    return compared(problem, jnp.asarray([1.5]), bx.saa(2), np.asarray([2 * (y - 1) * np.exp(-5.0)]))
+    return alone(lambda x, y: jnp.sum((y - 1) ** 2), g, [1.0])
+
+
+def barrier() -> str:
+    return compared(with_barrier(), jnp.asarray([BARRIER_X]), bx.saa(2), np.asarray([BARRIER_SLOPE]))
+
+
+def answered_barrier() -> str:
+    """What `respond` and `certify` say of it, relative to closed forms."""
+    problem, x = with_barrier(), jnp.asarray([BARRIER_X])
+    y = bx.respond(problem, x, problem.context(KEY(0)), key=KEY(0), n=2)
+    found = bx.certify(problem, x, key=KEY(0), n=32)
+    return f"respond {float(y[0]) / BARRIER_Y:.4f}, certify {found.estimate / BARRIER_SLOPE**2:.4f} of the truth"
 
 
 def at_zero() -> str:
@@ -92,7 +114,16 @@ FOLLOWERS = (
         Case(f"ridge: {name}", lambda settings=settings: of_ridge(settings), "^solved, right")  # type: ignore[misc]
         for name, settings in RIDGES.items()
     ),
+    *(
+        Case(f"certify, ridge: {name}", lambda name=name: certified_ridge(RIDGES[name]), "^right.*exact")  # type: ignore[misc]
+        for name in ("year", "one column times 300", "a far start")
+    ),
     Case("a logarithmic barrier", barrier, "^solved, right"),
+    Case(
+        "respond and certify behind a barrier",
+        answered_barrier,
+        "^respond 1.0000, certify 1.0000 of the truth",
+    ),
     Case("an answer at zero", at_zero, "^unsolved: 0$"),
     *(
         Case(f"{name} g, by {how}", lambda n=name, h=how: unsolved(n, lambda: linear(h)), "^unsolved: 1$")  # type: ignore[misc]

@@ -63,6 +63,20 @@ def backwards() -> str:
     return checked(problem, jnp.full(2, 3.0), {"right": right, "wrong": wrong})
 
 
+def started_far() -> str:
+    """Contexts of +-40 that cancel, and answers far from y*: a bias small against their mean square turns the sign."""
+    problem = plain(
+        d=1,
+        sample_context=lambda key, data: jnp.where(jax.random.bernoulli(key), 40.0, -40.0)[None],
+        n_contexts=2,
+        context_at=lambda i, data: jnp.where(i == 0, 40.0, -40.0)[None],
+        init_y=lambda x, xi: jnp.full(1, -6.0),
+        mu_g=1.0,
+        L_g1=1.0,
+    )
+    return checked(problem, jnp.ones(1), bx.dl_sgd(1), n=256)
+
+
 def bent(curvature: float) -> str:
     """200 dimensions, one of them with this curvature."""
     bend = jnp.ones(200).at[0].set(curvature)
@@ -156,6 +170,9 @@ REPORTS = (
     Case("a 0-1 loss in f", step, f"^FAILED.*{DIFFERENCES} +FAILED", slow=True),
     Case("1e6 added to f, float32", lambda: constant(1e6), "^OK", "FAILED", slow=True),
     Case("a wrong sign among large contexts", backwards, "^FAILED: 1 .*wrong: gradient", slow=True),
+    Case(
+        "dl_sgd(1) of the wrong sign among large contexts", started_far, "^FAILED.*points the opposite way", slow=True
+    ),
     Case("one flat direction in 200", lambda: bent(0.0), "^(FAILED|OK so far: .*undecided)", "^OK: ", slow=True),
     Case("one concave direction in 200", lambda: bent(-0.1), "^(FAILED|OK so far)", "^OK: ", slow=True),
     Case("mu_g given too large", lambda: given(mu_g=3.0), "^FAILED.*mu_g +FAILED.*or less", slow=True),

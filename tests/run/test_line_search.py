@@ -36,3 +36,11 @@ def test_where_f_is_not_known_one_sentence(quadratic, x, key):
         bx.minimize(quadratic, bx.saa(4), optax.polyak_sgd(), x, key=key, T=1)
     for optimizer in (optax.lbfgs(0.1, linesearch=None), optax.adam(0.1)):
         assert missing(optimizer, x) is None and with_values(optimizer, quadratic, x) is optimizer
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "told"), [(0.1, "Got 0.1"), (optax.lookahead(optax.sgd(0.1), 2, 0.5), "fails on x: .*fast")]
+)
+def test_what_is_no_optimizer_of_x_gets_one_sentence(optimizer, told, quadratic, x, key):
+    with pytest.raises(ValueError, match=rf"`optimizer` of minimize must be one of optax.*{told}"):
+        bx.minimize(quadratic, bx.saa(4), optimizer, x, key=key, T=1)

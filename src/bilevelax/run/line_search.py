@@ -29,6 +29,13 @@ def missing(optimizer: optax.GradientTransformation, x: X) -> str | None:
     except TypeError as error:
         if "value" in str(error) and "argument" in str(error):
             return str(error)
+    except AttributeError as error:
+        usable = all(callable(getattr(optimizer, name, None)) for name in ("init", "update"))
+        got = f"This one fails on x: {error}" if usable else f"Got {optimizer!r}"
+        raise ValueError(
+            "`optimizer` of minimize must be one of optax that takes gradients and x as they are, e.g. "
+            f"optax.adam(1e-2); optax.lookahead wants x twice. {got}."
+        ) from error
     return None
 
 

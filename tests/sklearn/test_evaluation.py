@@ -123,6 +123,18 @@ def test_methods_have_one_colour_on_the_page_and_in_pictures(tmp_path):
         assert all(colour in path.read_text() for colour in (plots.COLOURS[0], plots.INK))
 
 
+def test_rows_of_one_date_are_drawn_as_their_sum():
+    """A picture of many stores was a zigzag between them."""
+    made = evaluated()
+    made = made._replace(dates=np.repeat(made.dates[:20], 2))
+    where, orders, demand = plots._sums(made)
+    assert len(where) == 20 and made.days_are_sums() and not evaluated().days_are_sums()
+    assert demand == pytest.approx(made.outcome().demand.sum(axis=1).reshape(20, 2).sum(axis=1))
+    assert orders == pytest.approx(demand + 20)  # 5 units too many for 2 products in 2 rows
+    banded, summed = (evaluation_page.page(each, "later.csv", []) for each in (evaluated(), made))
+    assert '"low"' in banded and '"low"' not in summed  # nor in the names above the chart
+
+
 def test_the_table_fits_a_terminal_for_demands_in_the_thousands():
     table = evaluated(scale=1000.0).comparison.table.rename(index={"forest": "boosted quantile"})
     text = as_text(shown(table))

@@ -44,6 +44,10 @@ class Evaluated(NamedTuple):
     def outcome(self, name: str = OURS) -> Outcome:
         return self.comparison.outcomes[name]
 
+    def days_are_sums(self) -> bool:
+        """Several rows of a date are drawn as one point; the quantiles of a sum are not known there."""
+        return self.dates is not None and not self.rows_are_days()
+
     def rows_are_days(self) -> bool:
         """One row for each date, so that a row may be called a day."""
         return self.dates is not None and len(np.unique(self.dates.astype("datetime64[D]"))) == len(self.dates)

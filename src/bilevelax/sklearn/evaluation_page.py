@@ -74,7 +74,10 @@ def page(
             costs_told=costs_told(evaluated),
             warnings=list(warnings),
             notes=list(notes),
-            data={"orders": orders_data(evaluated, rows, likely), "errors": errors_data(curves, word)},
+            data={
+                "orders": orders_data(evaluated, rows, None if evaluated.days_are_sums() else likely),
+                "errors": errors_data(curves, word),
+            },
         )
     )
 

@@ -42,11 +42,8 @@ def _wrapped(text: str) -> str:
 
 def _orders(panel: Any, evaluated: Evaluated) -> None:
     """Of all products together, on the last days."""
-    rows = drawn_rows(evaluated)[-SHOWN:]
-    outcome, likely = evaluated.outcome(), likely_demand(evaluated, rows)
-    where = rows + 1 if evaluated.dates is None else evaluated.dates[rows]
-    orders, demand = outcome.orders[rows].sum(axis=1), outcome.demand[rows].sum(axis=1)
-    if likely is not None:
+    where, orders, demand = _sums(evaluated)
+    if not evaluated.days_are_sums() and (likely := likely_demand(evaluated, drawn_rows(evaluated)[-SHOWN:])):
         band = likely.low[:, -1], likely.high[:, -1]
         panel.fill_between(where, *band, color=COLOURS[0], alpha=0.16, linewidth=0, label="likely demand: 9 in 10")
     panel.plot(where, orders, color=COLOURS[0], linewidth=1.6, label="order of this rule")
@@ -54,8 +51,10 @@ def _orders(panel: Any, evaluated: Evaluated) -> None:
     panel.plot(where, demand, color=INK, linewidth=0.7, alpha=0.45)
     panel.plot(where[met], demand[met], "o", markersize=3, color=INK, label="demand that was met")
     panel.plot(where[~met], demand[~met], "o", markersize=3, color=MISSED, label="demand above the order")
-    panel.set_title(f"Orders and demand, last {len(rows)} {row_word(evaluated)}s", loc="left", fontsize=10)
-    panel.set_ylabel("units" if len(evaluated.products) == 1 else "units, all products")
+    word = "day" if evaluated.days_are_sums() else row_word(evaluated)
+    panel.set_title(f"Orders and demand, last {len(where)} {word}s", loc="left", fontsize=10)
+    several = len(evaluated.products) > 1 or evaluated.days_are_sums()
+    panel.set_ylabel("units, all products" if several else "units")
     if evaluated.dates is None:
         panel.set_xlabel("row")
     else:
@@ -70,6 +69,17 @@ def _orders(panel: Any, evaluated: Evaluated) -> None:
     panel.set_ylim(top=panel.get_ylim()[1] + 0.18 * np.ptp(panel.get_ylim()))  # room for the names
     panel.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
     panel.spines[["top", "right"]].set_visible(False)
+
+
+def _sums(evaluated: Evaluated) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(dates or numbers of rows, orders, demand) of all products: a row each, or a date each where it has several."""
+    rows, outcome = drawn_rows(evaluated), evaluated.outcome()
+    orders, demand = outcome.orders[rows].sum(axis=1), outcome.demand[rows].sum(axis=1)
+    where = rows + 1 if evaluated.dates is None else evaluated.dates[rows]
+    if evaluated.days_are_sums():
+        where, at = np.unique(where, return_inverse=True)
+        orders, demand = np.bincount(at, orders), np.bincount(at, demand)
+    return where[-SHOWN:], orders[-SHOWN:], demand[-SHOWN:]
 
 
 def _costs(panel: Any, evaluated: Evaluated, word: str) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from bilevelax.cli._newsvendor_later import drift
 from bilevelax.cli._newsvendor_work import JudgedModel
+from bilevelax.cli.newsvendor import fit_lines
 from bilevelax.sklearn.conditional import Neighbours
 
 
@@ -26,3 +27,11 @@ def test_products_that_drift_alike_share_a_line():
     told = drift(conditional, X, np.tile([50.0, 5.0, 45.0], (30, 1)), ["lamb", "fish", "steak"])
     assert len(told) == 2 and "lamb, steak: demand of the last 30 rows is above that of earlier days like" in told[0]
     assert "at 76% to 84% of their range" in told[0] and "fish: demand" in told[1] and "at 9% of" in told[1]
+
+
+def test_a_path_of_penalties_is_told_only_where_something_may_move():
+    model = SimpleNamespace(penalty_=np.inf, n_iter_=60, path_={np.inf: 12345.6, 0.3: 20000.0}, tried_=[])
+    assert fit_lines(model, [], ["lamb"]) == ["May move: nothing", "So there is no penalty to choose; 60 steps"]
+    moved, price = fit_lines(model, ["rain"], ["lamb"])
+    assert moved == "May move: rain"
+    assert price == "Penalty inf, 60 steps (validation cost by penalty inf: 12,346, 0.3: 20,000)"

@@ -17,6 +17,7 @@ from bilevelax.core.problem import Key, Problem, X, Xi, Y
 from bilevelax.exact.draws import halves, samples_of
 from bilevelax.exact.respond import answered, require_answer
 from bilevelax.exact.sample_average import ROWS_A_BLOCK, of_all, of_stack_in_blocks, tight_solver
+from bilevelax.exact.unsolved import tell
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 EVALUATED_AT_ONCE = 32  # contexts solved at once
@@ -142,6 +143,7 @@ def evaluate(
     if problem.constraint is not None and not found.solved.all():
         xi, key_y, _ = context_of(key, problem, jnp.asarray(int(np.argmin(found.solved))), bool(plan.each))
         require_answer("evaluate", xi, answered(key_y, problem, x, xi, samples)[0], False)
+    tell("evaluate", 1 - float(found.solved.mean()), "its contexts")
     trusted = halves_tell(found)
     if found.solved.all() and not trusted:
         warnings.warn(

@@ -13,6 +13,7 @@ from bilevelax.base.errors import require_integer, require_key
 from bilevelax.core.problem import Key, Problem, X, Xi, Y
 from bilevelax.exact.draws import samples_of
 from bilevelax.exact.sample_average import few_passes, of_all, of_stack_in_blocks, tight_solver, tightest
+from bilevelax.exact.unsolved import tell
 from bilevelax.problems.validate import as_arrays, check_shapes
 
 
@@ -51,6 +52,8 @@ def respond(problem: Problem, x: X, xi: Xi, *, key: Key, n: int = 4096) -> Y:
     y, solved = answered(key, problem, x, xi, n)
     if problem.constraint is not None:
         require_answer("respond", xi, y, solved)
+    if not isinstance(solved, jax.core.Tracer):  # inside a program nobody can be told
+        tell("respond", 1 - float(solved), "its solves")
     return y
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from bilevelax.base.text_table import percent
 
 MANY = 0.1  # share of solves without a minimum from which on no number is given
@@ -20,3 +22,9 @@ def require_followers(owner: str, share: float, of: str) -> None:
     """A follower that can be solved nearly everywhere."""
     if share > MANY:
         raise ValueError(f"{owner} needs a follower with an answer. {sentence(share, of)}")
+
+
+def tell(owner: str, share: float, of: str) -> None:
+    """A warning where a number is given all the same."""
+    if share > MANY:
+        warnings.warn(f"{owner} gives a number that means nothing. {sentence(share, of)}", RuntimeWarning, stacklevel=3)

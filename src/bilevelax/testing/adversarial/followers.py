@@ -133,6 +133,16 @@ FOLLOWERS = (
     Case("concave g in minimize", lambda: run(without("concave")), f"warned: {NAMED}"),
     Case("unbounded g in minimize", lambda: run(without("unbounded")), f"warned: {NAMED}"),
     Case(
+        "concave g in respond",
+        lambda: bx.respond(without("concave"), jnp.ones(2), jnp.zeros(1), key=KEY(0), n=2),
+        f"warned: respond gives a number that means nothing. {NAMED}",
+    ),
+    Case(
+        "concave g in evaluate",
+        lambda: bx.evaluate(without("concave"), jnp.ones(2), key=KEY(0), n=2, samples=2),
+        f"warned: evaluate gives a number that means nothing. {NAMED}",
+    ),
+    Case(
         "linear g in a run that overflows",
         lambda: run(without("linear", lambda x, y: jnp.sum(jnp.exp(x))), 1e6),
         f"refused: x became non-finite.*{NAMED}",

@@ -26,7 +26,7 @@ PROGRAMS = {
     "antithetic_mlmc": bx.antithetic_mlmc(4, 2, 0.1, factor=2).estimate,
     "dense": bx.dl_sgd(K=2, inverse=bx.dense(8)).estimate,
     "solved": lambda key, problem, x, state: _solved(key, problem, x, (FIRST, FIRST), False, 8),
-    "constants": lambda key, problem, x, state: _matrices(key, problem, x, (FIRST, jnp.zeros((1, 4))), False, 8),
+    "constants": lambda key, problem, x, state: _matrices(key, problem, x, (FIRST, *2 * [jnp.zeros((1, 4))]), False, 8),
 }
 
 

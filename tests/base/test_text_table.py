@@ -34,4 +34,4 @@ def test_numbers(value, digits, text):
 
 
 def test_shares():
-    assert percent(0.0512) == "5.1 %"
+    assert percent(0.0512) == "5.1 %" and percent(1.0) == "100 %" and percent(-3.333) == "-333 %"

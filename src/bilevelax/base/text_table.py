@@ -88,7 +88,9 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.2g} %"
+    """Two digits; plain numbers up to a thousand, which ``g`` would write as 1e+02."""
+    share = 100 * value
+    return f"{share:.0f} %" if 99.5 <= abs(share) < 1000 else f"{share:.2g} %"
 
 
 def three_digits(value: float) -> str:

@@ -45,6 +45,7 @@ class Answer(NamedTuple):
     grad: jax.Array
     F_halves: jax.Array
     grad_halves: jax.Array
+    unsolved: jax.Array  # where no minimum of g was found on all samples
     y: Y
     cost: Cost
 
@@ -131,31 +132,34 @@ def answers(problem: Problem, x: X, chunk: Chunk, parts: Any, each: Any, at_once
     """
     solver, linear, stored = newton_solver(tol=tight(x)), direct_or_cg(), problem.support is not None
 
-    def one(k: Any, lane: Chunk) -> tuple[Any, Any, Y, Cost]:
+    def one(k: Any, lane: Chunk) -> tuple[Any, Any, Any, Y, Cost]:
         xi, etas, weights, start = lane
         average = of_stack(problem, x, xi, etas, part_weights(weights, k), jnp.sum(weights > 0, dtype=jnp.int32))
         average = average if stored else shared(average, each)
         warm = problem.carrying(start).replace(guess=lambda x, xi, data: data[1])
         response = respond_from_start(average, warm, x, xi, solver, linear)
         grad, y = ravel_pytree(response.grad)[0], response.solution.y
-        return average.f(y).astype(grad.dtype), grad, y, response.cost
+        return average.f(y).astype(grad.dtype), grad, ~response.solution.solved, y, response.cost
 
     def together(lanes: Chunk) -> Answer:
         def part(k: Any, sums: Answer) -> Answer:
-            F, grad, y, cost = jax.vmap(lambda lane: one(k, lane), axis_name="lanes")(lanes._replace(y=sums.y))
+            F, grad, unsolved, y, cost = jax.vmap(lambda lane: one(k, lane), axis_name="lanes")(
+                lanes._replace(y=sums.y)
+            )
             whole = k == 0
             return Answer(
                 jnp.where(whole, F, sums.F),
                 jnp.where(whole, grad, sums.grad),
                 jnp.where(whole, 0, sums.F_halves + F),
                 jnp.where(whole, 0, sums.grad_halves + grad),
+                jnp.where(whole, unsolved, sums.unsolved),
                 jax.tree.map(lambda old, new: jnp.where(whole, new, old), sums.y, y),
                 jax.tree.map(lambda a, b: a + jnp.sum(b, dtype=a.dtype), sums.cost, cost),
             )
 
         flat = ravel_pytree(x)[0]
         F, grad = (jnp.zeros((len(lanes.weights), *shape), flat.dtype) for shape in ((), flat.shape))
-        zero = Answer(F, grad, F, grad, lanes.y, jax.tree.map(lambda a: jnp.asarray(a, jnp.int32), Cost()))
+        zero = Answer(F, grad, F, grad, F > 0, lanes.y, jax.tree.map(lambda a: jnp.asarray(a, jnp.int32), Cost()))
         # the loop goes around the lanes: under vmap it would be traced, and batched, several times
         return part(0, zero) if stored else lax.fori_loop(0, parts, part, zero)
 

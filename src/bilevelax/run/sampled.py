@@ -50,6 +50,7 @@ class Point(NamedTuple):
     bias: np.ndarray
     square: float  # mean square of a context's gradient
     largest: float  # share of that mean which one context alone makes up
+    unsolved: float = 0.0  # share of contexts whose follower has no minimum that was found
 
     @property
     def noise(self) -> float:
@@ -168,6 +169,7 @@ class Sums:
         self.costs, self.cost_bias = np.zeros((2, lanes))
         self.rows, self.bias = np.zeros((2, lanes, d))
         self.squares: list[np.ndarray] = []
+        self.unsolved = 0
 
     def add(self, answer: Answer, first: int, real: int, each: int, halves: bool) -> None:
         """Contexts first, first + 1, ...: ``real`` of them, since the last chunk of all contexts repeats the last."""
@@ -179,6 +181,7 @@ class Sums:
             self.cost_bias[groups] += F - F_halves / 2
             self.bias[groups] += grad - grad_halves / 2
         self.squares.append(np.sum(grad**2, 1))
+        self.unsolved += int(np.sum(np.asarray(answer.unsolved)[::each][:real]))
 
     def point(self, x: np.ndarray, m: int, exact: bool) -> Point:
         squares, each = np.concatenate(self.squares), m / len(self.costs)
@@ -187,4 +190,5 @@ class Sums:
         )
         top = float(squares.max() / max(squares.sum(), np.finfo(float).tiny))
         F, grad = float(self.costs.sum() / m), self.rows.sum(0) / m
-        return Point(np.array(x), F, grad, costs, rows, cost_bias, bias, float(squares.mean()), top)
+        about = float(squares.mean()), top, self.unsolved / m
+        return Point(np.array(x), F, grad, costs, rows, cost_bias, bias, *about)

@@ -15,6 +15,8 @@ from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.host import flat, unflat
+from bilevelax.exact.unsolved import MANY
+from bilevelax.exact.unsolved import sentence as no_minimum
 from bilevelax.problems.reduced import reduced_to
 from bilevelax.run.lanes import LANES, SAMPLES
 from bilevelax.run.looks import Look, look_at
@@ -142,6 +144,9 @@ class Solving:
         return sample, point, self.judged(point.debiased(), sample)
 
     def judged(self, point: Point, sample: Sample) -> Look:
+        """No certificate of what is not the follower's answer; on a set there always is one."""
+        if point.unsolved > MANY and self.problem.constraint is None:
+            raise self.stopped(f"solve needs a follower with an answer. {no_minimum(point.unsolved, 'its contexts')}")
         return look_at(point, sample.m, self.wanted.level, len(self.stages) + 1, self.project, reduced_to(self.problem))
 
     def advance(self) -> None:

@@ -131,6 +131,14 @@ FOLLOWERS = (
         for how in ("direct", "cg")
     ),
     Case("concave g in minimize", lambda: run(without("concave")), f"warned: {NAMED}"),
+    *(
+        Case(
+            f"{name} g in solve",
+            lambda name=name: bx.solve(without(name), jnp.ones(2), key=KEY(0), progress=False).why,  # type: ignore[misc]
+            f"refused: solve needs a follower with an answer. {NAMED}",
+        )
+        for name in ("concave", "unbounded")
+    ),
     Case("unbounded g in minimize", lambda: run(without("unbounded")), f"warned: {NAMED}"),
     Case(
         "concave g in respond",

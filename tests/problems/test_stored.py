@@ -63,6 +63,8 @@ def test_ragged_groups_of_dicts_and_tables_by_their_columns(key):
     x = jnp.zeros(())
     answers = [float(bx.respond(named, x, named.nth_context(i), key=key)) for i in range(3)]
     np.testing.assert_allclose(answers, [10.5, 20.0, 31.0])
+    with pytest.raises(ValueError, match=r"Got a pandas groupby; give \[rows for _, rows in groups\]"):
+        mean_of_sales(table.groupby("shop")[["sold", "shop"]], contexts)
     # half the variance of each shop's sales, all shops alike
     assert bx.evaluate(named, x, key=key).mean == pytest.approx((0.25 / 2 + 0 + (2 / 3) / 2) / 3)
 

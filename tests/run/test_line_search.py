@@ -30,7 +30,7 @@ def test_lbfgs_reaches_what_solve_certifies(logistic, key, tmp_path):
 
 
 def test_where_f_is_not_known_one_sentence(quadratic, x, key):
-    with pytest.raises(ValueError, match=r"asks for the value of F.*'value'.* Use `solve`.*linesearch=None"):
+    with pytest.raises(ValueError, match=r"asks for the value of F.*'value'.*\. Use `solve`.*linesearch=None"):
         bx.minimize(quadratic, bx.saa(4), optax.lbfgs(), x, key=key, T=1)
     with pytest.raises(ValueError, match="asks for the value of F"):
         bx.minimize(quadratic, bx.saa(4), optax.polyak_sgd(), x, key=key, T=1)

@@ -19,12 +19,14 @@ def sentence(share: float, of: str) -> str:
 
 
 def require_followers(owner: str, share: float, of: str) -> None:
-    """A follower that can be solved nearly everywhere."""
+    """A follower that can be solved nearly everywhere; a warning where there are exceptions."""
     if share > MANY:
         raise ValueError(f"{owner} needs a follower with an answer. {sentence(share, of)}")
+    tell(owner, share, of, stacklevel=4)
 
 
-def tell(owner: str, share: float, of: str) -> None:
-    """A warning where a number is given all the same."""
-    if share > MANY:
-        warnings.warn(f"{owner} gives a number that means nothing. {sentence(share, of)}", RuntimeWarning, stacklevel=3)
+def tell(owner: str, share: float, of: str, stacklevel: int = 3) -> None:
+    """A warning where a number is given all the same: one context without an answer may make up most of a mean."""
+    if share > 0:
+        worth = "means nothing" if share > MANY else "may be far off"
+        warnings.warn(f"{owner} gives a number that {worth}. {sentence(share, of)}", RuntimeWarning, stacklevel)

@@ -102,6 +102,11 @@ def padded(outcomes: Any, M: int, name: str = "outcomes", owner: str = "from_arr
     """Stacked outcomes and how many of them each context has."""
     if isinstance(outcomes, list):
         return _padded_groups([as_columns(rows) for rows in outcomes], M, f"`{name}` of {owner}")
+    if hasattr(outcomes, "groups"):
+        raise ValueError(
+            f"`{name}` of {owner} must be a list with the rows of each context. Got a pandas groupby; give "
+            "[rows for _, rows in groups], in the order of `contexts`."
+        )
     outcomes = jax.tree.map(jnp.asarray, numbers_in(outcomes, f"`{name}` of {owner}"))
     shapes = [a.shape for a in jax.tree.leaves(outcomes)]
     m = shapes[0][1] if shapes and len(shapes[0]) > 1 else 0

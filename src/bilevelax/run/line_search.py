@@ -47,8 +47,8 @@ def with_values(optimizer: optax.GradientTransformation, problem: Problem, x: X)
     if problem.n_contexts is None or problem.support is None or problem.source is not None:
         raise ValueError(
             "`optimizer` of minimize asks for the value of F, which only problems with stored contexts and outcomes "
-            f"have (from_arrays, from_splits): {asked} Use `solve`, which needs no step size, or an optimizer without "
-            "a line search, e.g. optax.adam(1e-2) or optax.lbfgs(1e-1, linesearch=None)."
+            f"have (from_arrays, from_splits): {asked.rstrip('.')}. Use `solve`, which needs no step size, or an "
+            "optimizer without a line search, e.g. optax.adam(1e-2) or optax.lbfgs(1e-1, linesearch=None)."
         )
     return Searching(freely(optimizer.init), freely(optimizer.update), exact_values)
 

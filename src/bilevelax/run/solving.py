@@ -15,7 +15,7 @@ from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.host import flat, unflat
-from bilevelax.exact.unsolved import MANY
+from bilevelax.exact.unsolved import MANY, tell
 from bilevelax.exact.unsolved import sentence as no_minimum
 from bilevelax.problems.reduced import reduced_to
 from bilevelax.run.lanes import LANES, SAMPLES
@@ -81,6 +81,7 @@ class Solving:
         self.first = 0.0  # |grad F| at x1, once it is told from zero
         self.reason: str | None = None
         self.look: Look | None = None
+        self.unsolved = 0.0  # share of contexts without an answer, where it was last looked at
         self.stages: list[Stage] = []
         self.history: list[Row] = []
         self.cost, self.evaluations, self.iterations = Cost(), 0, 0
@@ -145,8 +146,9 @@ class Solving:
 
     def judged(self, point: Point, sample: Sample) -> Look:
         """No certificate of what is not the follower's answer; on a set there always is one."""
-        if point.unsolved > MANY and self.problem.constraint is None:
-            raise self.stopped(f"solve needs a follower with an answer. {no_minimum(point.unsolved, 'its contexts')}")
+        self.unsolved = point.unsolved if self.problem.constraint is None else 0.0
+        if self.unsolved > MANY:
+            raise self.stopped(f"solve needs a follower with an answer. {no_minimum(self.unsolved, 'its contexts')}")
         return look_at(point, sample.m, self.wanted.level, len(self.stages) + 1, self.project, reduced_to(self.problem))
 
     def advance(self) -> None:
@@ -254,6 +256,7 @@ class Solving:
             self.m = last.m
             sample, _, self.look = self.seen()
             self.cost = self.cost + sample.cost
+        tell("solve", self.unsolved, "its contexts", stacklevel=5)
 
     def stopped(self, message: str) -> RunStopped:
         x = self.tree_of(self.x)

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import random
 
 import bilevelax as bx
-from bilevelax.testing.adversarial.case import KEY, Case, alone
+from bilevelax.testing.adversarial.case import KEY, Case, alone, plain
 from bilevelax.testing.adversarial.ridges import RIDGES, ridge
 
 CLOSE = 1e-3  # relative error of a hypergradient that is right
@@ -97,6 +98,16 @@ def unsolved(name: str, linear: Any) -> str:
     return f"unsolved: {float(told):g}"
 
 
+def rarely_concave() -> bx.Problem:
+    """g is concave in one context of fifty: none of a dozen contexts shows it, and it makes up most of the mean."""
+    return plain(
+        d=1,
+        f=lambda x, y, eta, xi: jnp.sum(jnp.tanh(y) * x),
+        g=lambda x, y, eta, xi: jnp.sum(jnp.where(xi > 0, -0.1, 1.0) * (y - x - eta) ** 2) / 2,
+        sample_context=lambda key, data: jnp.where(random.uniform(key) < 0.02, 1.0, 0.0)[None],
+    )
+
+
 def run(problem: bx.Problem, rate: float = 1e-3) -> Any:
     estimator = bx.minibatch(bx.saa(2), 2)
     return bx.minimize(problem, estimator, optax.sgd(rate), jnp.ones(2), key=KEY(0), T=4, every=2, progress=False).cost
@@ -108,6 +119,11 @@ def linear(name: str) -> Any:
     return {"direct": direct, "cg": lambda: cg(tol=1e-2)}[name]()
 
 
+RARELY: dict[str, Any] = {
+    "certify": lambda problem, x: bx.certify(problem, x, key=KEY(0), n=256, estimator=bx.saa(2)),
+    "evaluate": lambda problem, x: bx.evaluate(problem, x, key=KEY(0), n=256, samples=2),
+    "solve": lambda problem, x: bx.solve(problem, x, key=KEY(0), progress=False).why,
+}
 NAMED = "The follower's problem has no minimum that was found in .* See `check`"
 FOLLOWERS = (
     *(
@@ -171,5 +187,14 @@ FOLLOWERS = (
         lambda: bx.minimize(without("concave"), "auto", optax.sgd(0.1), jnp.ones(2), key=KEY(0), T=2, progress=False),
         f"refused: tune needs a follower with an answer. {NAMED}",
         slow=True,
+    ),
+    *(
+        Case(
+            f"g concave in one context of fifty, {name}",
+            lambda ask=ask: ask(rarely_concave(), jnp.ones(1)),  # type: ignore[misc]
+            f"warned: {name} gives a number that may be far off. {NAMED}",
+            slow=name == "solve",
+        )
+        for name, ask in RARELY.items()
     ),
 )

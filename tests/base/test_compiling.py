@@ -1,6 +1,7 @@
 """The compiler: right numbers where it can be wrong, in programs of ours and around them."""
 
 import os
+from importlib.metadata import version
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +79,7 @@ def test_flags_of_the_user_stay(monkeypatch):
 
 @pytest.mark.parametrize("found", ["0.8.3", "0.11.0", "1.0"])
 def test_a_jaxlib_that_may_not_know_the_flag_is_not_given_it(found, monkeypatch):
-    monkeypatch.setattr(_xla, "version", lambda name: found)
+    monkeypatch.setattr(_xla, "jaxlib_version", lambda: found)
     assert not _xla.is_switched_off() and compiling.fusion_off() == {}
 
 
@@ -167,3 +168,8 @@ result = bx.minimize(made.problem, bx.saa(4), optax.sgd(0.1), made.x1, key=rando
 print(json.dumps(sorted({"bias", "variance", "grad2"} & set(result.history[-1]))))
 """
     assert in_a_fresh_process(code) == ["bias", "grad2", "variance"]
+
+
+def test_the_version_of_jaxlib_is_the_installed_one():
+    """It is read from a file, since `importlib.metadata` is slow; a wrong one would leave the fusion on."""
+    assert _xla.jaxlib_version() == version("jaxlib")

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from bilevelax.cli import app
 from bilevelax.cli._newsvendor_capacity import Room
-from bilevelax.cli._newsvendor_options import backlog_of, costs_option
 from bilevelax.cli._newsvendor_order import in_packs
+from bilevelax.cli._newsvendor_prices import Prices, numbers_option
 
 runner = CliRunner()
 
@@ -295,22 +295,30 @@ def test_orders_in_packs():
 
 
 def test_a_service_level_is_a_cost():
-    assert backlog_of(2.0, None, 0.95, []) == pytest.approx(38.0) and backlog_of(1.0, None, None, []) == 3.0
-    assert backlog_of([1.0, 2.0], None, 0.75, []) == pytest.approx([3.0, 6.0])
+    backlog = lambda *words, products=(): Prices(*words).checked().of(list(products))["backlog_cost"]
+    assert backlog("2", None, "0.95") == pytest.approx(38.0) and backlog() == 3.0
+    assert backlog("a=1,b=2", None, "0.75", products="ab") == pytest.approx([3.0, 6.0])
+    assert backlog("1", None, "a=.9,others=.5", products="abc") == pytest.approx([9.0, 1.0, 1.0])
     with pytest.raises(ValueError, match="say the same thing: give one of them"):
-        backlog_of(1.0, "9", 0.9, [])
-    with pytest.raises(ValueError, match=r"must be between 0 and 1, such as .95. Got 95"):
-        backlog_of(1.0, None, 95.0, [])
+        backlog("1", "9", "0.9")
+    for words in ("95", "a=95"):
+        with pytest.raises(ValueError, match=r"between 0 and 1, such as .95. Got.*95"):
+            backlog("1", None, words)
 
 
 def test_costs_of_each_product():
-    assert costs_option("backlog", "fish=5, steak=9", ["steak", "fish"]) == [9.0, 5.0]
+    of = lambda words, products: numbers_option("backlog", words, products)
+    assert of("fish=5, steak=9", ["steak", "fish"]) == [9.0, 5.0]
+    assert of("fish=5, 2 / steak=7, others=1", ["1 / fish", "2 / steak", "3 / lamb"]) == [5.0, 7.0, 1.0]
     for words, sentence in {
-        "steak=9": "it has no number for 'fish'",
-        "steak=9,fish=5,lamb=3": "it names 'lamb', which is none of them",
+        "steak=9": "it has none for 'fish'. Add it, or others=... for all the rest",
+        "steak=9,fish=5,lamb=3": "names 'lamb', which is none of the products steak, fish",
         "steak=9,fish=much": "Got 'fish=much'",
-        "much": "such as steak=9,fish=5. Got 'much'",
+        "steak=9,steak=5,fish=1": "gives 'steak' two numbers",
+        "much": "such as steak=9,fish=9. Got 'much'",
         "-1": "`--backlog` must be a positive number. Got -1",
     }.items():
         with pytest.raises(ValueError, match=sentence):
-            costs_option("backlog", words, ["steak", "fish"])
+            of(words, ["steak", "fish"])
+    with pytest.raises(ValueError, match="two numbers for the product '1 / fish', by '1' and by 'fish'"):
+        of("1=3,fish=5", ["1 / fish"])

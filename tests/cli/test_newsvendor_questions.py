@@ -124,6 +124,32 @@ def test_a_lead_time_fills_the_stock_up(tmp_path):
     )
 
 
+def test_stock_of_each_product_counts_for_it_and_room_is_split_after_it(tmp_path):
+    table = days(80).rename(columns={"demand": "steak"})
+    past = saved(table.assign(fish=table["steak"]), tmp_path / "past.csv")
+    invoke("fit", past, "--target", "steak,fish", "--lead-time", 1, *QUICK, "--out", tmp_path / "model")
+    stock = {"on_hand_steak": 60, "on_hand_fish": 0, "on_order_steak": 0, "on_order_fish": 10}
+    new = saved(table.head(3).assign(**stock), tmp_path / "new.csv")
+    place = lambda *words: invoke("order", tmp_path / "model", new, *words, "--out", tmp_path / "o.csv")
+    place("--pack", 0)
+    free = pd.read_csv(tmp_path / "o.csv")
+    invoke("order", tmp_path / "model", saved(pd.read_csv(new).assign(**dict.fromkeys(stock, 0)), tmp_path / "0.csv"),
+           "--pack", 0, "--out", tmp_path / "n.csv")  # fmt: skip
+    level = pd.read_csv(tmp_path / "n.csv")
+    np.testing.assert_allclose(free["order_steak"], (level["order_steak"] - 60).clip(lower=0))
+    np.testing.assert_allclose(free["order_fish"], (level["order_fish"] - 10).clip(lower=0))
+    place("--capacity", 60, "--pack", 0)
+    split = pd.read_csv(tmp_path / "o.csv")
+    np.testing.assert_allclose(split["order_steak"] + split["order_fish"], 60)
+    filled = split["order_fish"] + 10 - split["order_steak"] - 60  # equal laws: both are filled to about one level
+    assert (filled.abs() < 25).all() and (split["order_fish"] > split["order_steak"] + 25).all()
+    told = refused("order", tmp_path / "model", past)
+    assert "has no column 'on_hand_steak'" in told
+    assert "what was in stock on those days is not known" in refused(
+        "evaluate", tmp_path / "model", past, "--capacity", 60
+    )
+
+
 def test_costs_of_each_product_reach_the_rule(tmp_path):
     table = days(80).rename(columns={"demand": "steak"})
     past = saved(table.assign(fish=table["steak"]), tmp_path / "past.csv")
@@ -132,7 +158,7 @@ def test_costs_of_each_product_reach_the_rule(tmp_path):
     invoke("order", tmp_path / "model", past, "--out", tmp_path / "o.csv")
     placed = pd.read_csv(tmp_path / "o.csv")
     assert (placed["order_steak"] > placed["order_fish"]).mean() > 0.9
-    assert "has no number for 'fish'" in refused("fit", past, *how, "--backlog", "steak=19")
+    assert "it has none for 'fish'" in refused("fit", past, *how, "--backlog", "steak=19")
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +309,67 @@ def test_orders_are_whole_where_demand_is(two_dishes, tmp_path):
     assert not halves.schema.whole
 
 
-def test_costs_per_product_with_ids_are_answered(tmp_path):
+@pytest.fixture(scope="module")
+def dear_and_cheap(tmp_path_factory):
+    """Two products of one law, of which a bun is dear to miss and a pie as dear to keep; a model, and later days."""
+    folder = tmp_path_factory.mktemp("costs")
+    long = lambda n, seed: pd.concat(
+        [days(n, 2 * seed + k).assign(item=item) for k, item in enumerate(("bun", "pie"))]
+    ).sort_values(["date", "item"])
+    past = saved(long(150, 0), folder / "past.csv")
+    words = ("--target", "demand", "--id", "item", "--backlog", "bun=19,others=1", "--out", folder / "model")
+    told = invoke("fit", past, *words, *QUICK).output
+    saved(long(60, 9), folder / "later.csv")
+    return folder, told
+
+
+def test_products_of_a_long_table_have_costs_of_their_own(dear_and_cheap, tmp_path):
+    folder, told = dear_and_cheap
+    assert "item: one model for 2 products, cost of a unit missing by product" in told
+    file, model = folder / "later.csv", folder / "model"
+    later = pd.read_csv(file)
+    invoke("order", model, file, "--pack", 0, "--out", tmp_path / "o.csv")
+    placed = pd.read_csv(tmp_path / "o.csv")
+    bun = (placed["item"] == "bun").to_numpy()
+    assert (placed["chance"][bun].mean() > 0.9) and 0.3 < placed["chance"][~bun].mean() < 0.7
+    found = json.loads(
+        invoke("evaluate", model, file, "--json", "--out", tmp_path / "e.html", "--out", tmp_path / "e.png").stdout
+    )
+    rows = {row["product"]: row for row in found["products"]}
+    assert [rows[name]["target"] for name in ("bun", "pie")] == pytest.approx([0.95, 0.5])
+    assert found["target"] == pytest.approx(0.725)
+    over = placed["order"].to_numpy() - later["demand"].to_numpy()
+    for name, own, dear in (("bun", bun, 19), ("pie", ~bun, 1)):
+        paid = np.where(over[own] > 0, over[own], -dear * over[own]).mean()
+        assert rows[name]["cost"] == pytest.approx(paid, rel=1e-6) and rows[name]["days"] == 60
+        alike = later["demand"][own]  # the same order every day is one for each product, at its own level
+        past = pd.read_csv(folder / "past.csv").query("item == @name")["demand"]
+        same = np.quantile(past, rows[name]["target"], method="inverted_cdf")
+        rows[name]["same"] = np.where(same > alike, same - alike, dear * (alike - same)).mean()
+    plain = next(row for row in found["table"] if row["newsvendor"] == "quantile")
+    assert plain["mean_cost"] == pytest.approx((rows["bun"]["same"] + rows["pie"]["same"]) / 2)
+    page = (tmp_path / "e.html").read_text(encoding="utf-8")
+    assert "1 to 19, by product, for a unit missing" in page and "By product, dearest first" in page
+
+
+def test_room_and_newer_rows_know_the_costs_of_products(dear_and_cheap, tmp_path):
+    folder, _ = dear_and_cheap
+    file, model = folder / "later.csv", folder / "model"
+    invoke("order", model, file, "--capacity", 85, "--minimum", 5, "--out", tmp_path / "o.csv")
+    placed = pd.read_csv(tmp_path / "o.csv")
+    assert (placed.groupby("date")["order"].sum() <= 85).all()
+    by = placed.groupby("item")["order"].mean()
+    assert by["bun"] > by["pie"] >= 5  # room goes to what is dear to miss
+    invoke("update", model, file, "--out", tmp_path / "newer")
+    invoke("order", tmp_path / "newer", file, "--out", tmp_path / "n.csv")
+    chance = pd.read_csv(tmp_path / "n.csv").groupby("item")["chance"].mean()
+    assert chance["bun"] > 0.9 and chance["pie"] < 0.7
+    new = saved(pd.read_csv(file).assign(item="roll").head(3), tmp_path / "new.csv")
+    invoke("order", model, new, "--out", tmp_path / "r.csv")  # others=1
+    assert (pd.read_csv(tmp_path / "r.csv")["chance"] < 0.8).all()
+
+
+def test_costs_of_products_that_are_not_there_are_refused(tmp_path):
     past = saved(days().assign(item="bun"), tmp_path / "past.csv")
-    told = refused("fit", past, "--target", "demand", "--id", "item", "--backlog", "bun=9", "--out", tmp_path / "m")
-    assert "Costs per product and --id together are not supported" in told
+    words = ("fit", past, "--target", "demand", "--id", "item", "--out", tmp_path / "m", "--backlog")
+    assert "names 'pie', which is none of the products bun" in refused(*words, "bun=9,pie=3")

@@ -31,8 +31,9 @@ from bilevelax.sklearn import (
     newsvendor,
 )
 from bilevelax.sklearn._curvature import warn_of_curvature
+from bilevelax.sklearn._scored import CostColumn
 from bilevelax.sklearn._settings import PATH
-from bilevelax.sklearn.conditional import Forest
+from bilevelax.sklearn.conditional import Forest, Groups
 from bilevelax.tables.columns import move_scales
 
 FIXED = dict(policy="mlp", conditional="forest")  # nothing is chosen
@@ -276,6 +277,60 @@ def test_several_products_with_costs_per_row(data):
     assert rows.problem_.data.backlog.shape == (64, 1)
     ratio = np.asarray(rows.problem_.data.backlog / rows.problem_.data.holding)[:60, 0]
     np.testing.assert_allclose(ratio, np.linspace(1, 9, 60))
+
+
+@pytest.fixture(scope="module")
+def two_products():
+    """Rows of two products that share nothing, in turn: (product, cost of a unit missing), demand."""
+    rng = np.random.default_rng(1)
+    product = np.arange(400) % 2
+    return np.column_stack([product, np.where(product, 19.0, 1.0)]), rng.exponential(10, 400) + 50 * product
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda b: WeightedSampleAverage(1, b, conditional=Groups([0])),
+        lambda b: WeightedSampleAverage(1, b, conditional=Groups()),
+        lambda b: BoostedQuantile(1, b, n_estimators=1, random_state=0),
+        lambda b: SampleAverage(1, b),
+    ],
+)
+def test_costs_in_a_column_are_those_of_each_row(make, two_products):
+    X, y = two_products
+    model = make(CostColumn(1)).fit(X, y)
+    orders = model.predict(X)
+    paid = model.decision_cost(X, y, per_row=True)
+    for b in (1.0, 19.0):
+        own = X[:, 1] == b
+        alone = make(b).fit(X, y)  # the same rows, at one level
+        np.testing.assert_array_equal(orders[own], alone.predict(X)[own])
+        np.testing.assert_allclose(paid[own], alone.decision_cost(X[own], y[own], per_row=True))
+
+
+def test_a_rule_covers_each_row_as_often_as_its_costs_ask_for(two_products):
+    X, y = two_products
+    settings = SMALL | {"max_iter": 300, "n_atoms": 32, "batch_size": 32, "conditional": Groups([0])}
+    model = RobustNewsvendor(1, CostColumn(1), penalty=np.inf, **settings).fit(X, y)
+    orders, best = model.predict(X), WeightedSampleAverage(1, CostColumn(1), conditional=Groups([0])).fit(X, y)
+    for product, level in ((0, 0.5), (1, 0.95)):
+        own = X[:, 0] == product
+        assert np.mean(orders[own] >= y[own]) == pytest.approx(level, abs=0.06)
+    assert model.decision_cost(X, y) <= 1.02 * best.decision_cost(X, y)
+    assert not RobustNewsvendor(1, CostColumn(1), perturb="all", **TINY).fit(X, y).move_scales_[1]
+    assert clone(model).backlog_cost == CostColumn(1)
+    with pytest.raises(ValueError, match="`backlog_cost` of SampleAverage is column 2 of X, which has 2 columns"):
+        SampleAverage(1, CostColumn(2)).fit(X, y)
+
+
+def test_many_levels_are_answered_by_a_few():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(1, 9, (300, 1)), rng.exponential(10, 300)
+    model = SampleAverage(1, CostColumn(0)).fit(X, y)
+    assert len(model.order_[0]) == 5
+    levels = X[:, 0] / (1 + X[:, 0])
+    exact = np.quantile(y, levels, method="inverted_cdf")
+    assert np.abs(model.predict(X) - exact).max() < 5 and np.corrcoef(model.predict(X), exact)[0, 1] > 0.9
 
 
 @pytest.mark.parametrize("name", ["rt_mlmc", "saa"])

@@ -44,6 +44,23 @@ def test_a_point_beside_decimal_commas_separates_thousands(tmp_path):
     assert notes == ["demand: '8.140' is read as 8140 ('.' separates thousands)"]
 
 
+def test_a_point_before_three_digits_in_a_file_of_semicolons_is_asked_about(tmp_path):
+    (tmp_path / "a.csv").write_text("rain;grams;demand\n" + "".join(f"{r};0.125;{r}.8{r}0\n" for r in range(1, 9)))
+    told = read_told(tmp_path / "a.csv")
+    assert told.notes == [
+        "demand: '1.810' is read as 1.81. All its numbers have three digits after the point: if it separates "
+        "thousands, write 1810"
+    ]
+    (tmp_path / "b.csv").write_text("rain;demand\n1;1.810\n2;2.82\n")
+    assert not read_told(tmp_path / "b.csv").notes
+
+
+@pytest.mark.parametrize("name", ["Filiale", "artikel_nr", "store_nbr", "Item Number"])
+def test_names_of_what_is_numbered(tmp_path, name):
+    table = pd.DataFrame({name: [1, 2, 3] * 10, "rain": np.arange(30.0), "demand": np.arange(30.0)})
+    assert learn_schema(table, ["demand"], None, "a.csv").columns[name]["kind"] == "category"
+
+
 def test_few_words_among_numbers_are_named_and_many_are_words(tmp_path):
     rows = "".join(f"{i},{i}\n" for i in range(40))
     told = read_told(written(tmp_path, f"a,demand\n{rows}wet,1\n"))

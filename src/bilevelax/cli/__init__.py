@@ -42,7 +42,8 @@ START = (  # three users, and where each begins
     ),
 )
 
-app = typer.Typer(help=ABOUT, pretty_exceptions_enable=False, add_completion=False)
+# plain words: what draws frames around them takes as long to import as everything else here
+app = typer.Typer(help=ABOUT, pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -126,7 +127,7 @@ def register(name: str, text: str) -> None:
             raise typer.Exit(code)
 
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(name, help=text, add_help_option=False, context_settings=anything)(forward)
+    app.command(name, help=text, short_help=text, add_help_option=False, context_settings=anything)(forward)
 
 
 COMMANDS = find_commands()

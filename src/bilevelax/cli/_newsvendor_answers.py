@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SHOWN = 12  # products in a terminal
+OF_PRODUCT = ("demand", "order", "cost", "service", "target")  # of each product, beside its name and days
 SHIFTS = {"as seen": None, "too high": "mean", "noisy": "noise", "with outliers": "heavy_tails"}
 
 
@@ -21,48 +22,21 @@ class Answers(NamedTuple):
     shifts: list[dict[str, Any]]  # a row for each newsvendor: costs as contexts are moved
 
 
-def answers_of(model: Any, later: Any, outcome: Any, newsvendors: dict[str, Any], shift: float | None) -> Answers:
+def answers_of(model: Any, later: Any, evaluated: Any, shift: float | None) -> Answers:
     """Of a model and its outcome on later rows."""
     import numpy as np
 
     from bilevelax.applications.newsvendor.outlook import inside
-    from bilevelax.cli._newsvendor_work import critical
+    from bilevelax.sklearn.evaluation import by_product, targets
 
-    levels = critical(model.costs(), outcome.orders.shape[1])
+    outcome = evaluated.outcome()
     achieved = float(np.mean(outcome.orders >= outcome.demand))
     seen = model.outlook(later.X, outcome.orders)
-    shifts = [] if shift is None else shifted_costs(model, newsvendors, later, shift)
-    by = products(model, later, outcome, levels)
-    return Answers(float(np.mean(levels)), achieved, inside(seen, outcome.demand), by, shifts)
-
-
-def products(model: Any, later: Any, outcome: Any, levels: np.ndarray) -> list[dict[str, Any]]:
-    """Cost and service of each product, dearest first; nothing where there is one."""
-    import numpy as np
-
-    from bilevelax.applications.newsvendor.loss import newsvendor_cost
-    from bilevelax.tables.series import names_of
-
-    schema, orders, demand = model.schema, outcome.orders, outcome.demand
-    costs = newsvendor_cost(orders, demand, *(np.asarray(price, float) for price in model.costs().values()))
-    if schema.series:
-        names, at = np.unique(names_of(schema.series["ids"], later.table).astype(str), return_inverse=True)
-        parts = [(str(name), np.flatnonzero(at == i), 0) for i, name in enumerate(names)]
-    else:
-        parts = [(name, np.arange(len(orders)), j) for j, name in enumerate(schema.targets)]
-    rows = [
-        {
-            "product": name,
-            "days": len(at),
-            "demand": float(demand[at, j].mean()),
-            "order": float(orders[at, j].mean()),
-            "cost": float(costs[at, j].mean()),
-            "service": float(np.mean(orders[at, j] >= demand[at, j])),
-            "target": float(levels[j]),
-        }
-        for name, at, j in parts
-    ]
-    return sorted(rows, key=lambda row: -row["cost"] * row["days"]) if len(rows) > 1 else []
+    shifts = [] if shift is None else shifted_costs(model, evaluated.methods, later, shift)
+    by = by_product(evaluated)
+    rows = [{"product": row.name, "days": row.rows} | {name: getattr(row, name) for name in OF_PRODUCT} for row in by]
+    found = float(np.mean(targets(evaluated))), achieved, inside(seen, outcome.demand)
+    return Answers(*found, rows if len(rows) > 1 else [], shifts)
 
 
 def shifted_costs(model: Any, newsvendors: dict[str, Any], later: Any, size: float) -> list[dict[str, Any]]:

@@ -45,22 +45,21 @@ class Shelf(NamedTuple):
         return split(orders.ravel(), self.laws, *costs, days, self.room.limits, least).reshape(orders.shape)
 
 
-def shelf_of(model: Any, table: Any, X: Any, capacity: str, file: Path) -> Shelf:
-    """For the rows of a file."""
+def shelf_of(model: Any, table: Any, X: Any, capacity: str, file: Path, stock: np.ndarray | None = None) -> Shelf:
+    """For the rows of a file; ``stock`` (rows, products) meets demand before what is ordered does."""
     import numpy as np
+
+    from bilevelax.sklearn._scored import costs_of
 
     schema, outputs = model.schema, model.rule.n_outputs_
     if schema.series is None and outputs == 1:
         raise ValueError(
             "`--capacity` is shared by products, and this model has one: fit with several --target, or --id."
         )
-    if schema.lead_time:
-        raise ValueError("`--capacity` with a lead time is not supported: order without it, and split by hand.")
     room = room_of(schema, table, capacity, file)
-    atoms = model.conditional().atoms(X.to_numpy(float), ATOMS)  # (rows, atoms, products)
-    laws = np.moveaxis(atoms, 1, 2).reshape(len(X) * outputs, ATOMS)
-    prices = (np.broadcast_to(np.asarray(price, float), (len(X), outputs)) for price in model.costs().values())
-    return Shelf(room, laws, *prices)
+    atoms = np.moveaxis(model.conditional().atoms(X.to_numpy(float), ATOMS), 1, 2)  # (rows, products, atoms)
+    left = atoms if stock is None else atoms - stock[..., None]
+    return Shelf(room, left.reshape(len(X) * outputs, ATOMS), *costs_of(model.rule, X, outputs))
 
 
 def room_of(schema: Any, table: Any, capacity: str, file: Path) -> Room:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,8 @@ Target = Annotated[str, typer.Option(help="Column of the demand; several, separa
 Holding = Annotated[str, typer.Option(help="Cost of a unit left over; per product: steak=1,fish=2.")]
 Backlog = Annotated[str | None, typer.Option(help="Cost of a unit missing, by default 3; per product: steak=9,fish=5.")]
 ServiceLevel = Annotated[
-    float | None, typer.Option(help="Share of days to cover demand on, such as .95, instead of --backlog.")
+    str | None,
+    typer.Option(help="Share of days to cover demand on, instead of --backlog: .95; per product: steak=.95,fish=.9."),
 ]
 Date = Annotated[
     str | None, typer.Option(help="Column of dates; by default `date`, `Date` or `Datum`, if there is one.")
@@ -62,51 +62,6 @@ Shift = Annotated[
 ]
 
 
-def cost_option(name: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"`--{name}` must be a positive number. Got {value:g}.")
-    return value
-
-
-def costs_option(name: str, words: str, targets: list[str]) -> Any:
-    """A cost, or a list with one for each target from ``steak=9,fish=5``."""
-    try:
-        return cost_option(name, float(words))
-    except ValueError as error:
-        if "=" not in words:
-            raise ValueError(
-                str(error)
-                if "positive" in str(error)
-                else f"`--{name}` must be a positive number, or "
-                f"one for each product such as steak=9,fish=5. Got {words!r}."
-            ) from None
-    found: dict[str, float] = {}
-    for part in words.split(","):
-        product, _, value = part.rpartition("=")
-        try:
-            found[product.strip()] = cost_option(name, float(value))
-        except ValueError:
-            raise ValueError(f"`--{name}` must give each product a positive number. Got {part.strip()!r}.") from None
-    odd = [product for product in found if product not in targets]
-    lost = [product for product in targets if product not in found]
-    if odd or lost:
-        what = f"names {odd[0]!r}, which is none of them" if odd else f"has no number for {lost[0]!r}"
-        raise ValueError(f"`--{name}` must have one number for each of {', '.join(targets)}; it {what}.")
-    return [found[product] for product in targets]
-
-
-def backlog_of(holding: Any, backlog: str | None, service_level: float | None, targets: list[str]) -> Any:
-    """The cost of a unit missing; b / (b + h) is the share of days on which the best order covers demand."""
-    if service_level is None:
-        return costs_option("backlog", "3" if backlog is None else backlog, targets)
-    if backlog is not None:
-        raise ValueError("`--service-level` and `--backlog` say the same thing: give one of them.")
-    if not 0 < service_level < 1:
-        raise ValueError(f"`--service-level` must be between 0 and 1, such as .95. Got {service_level:g}.")
-    odds = service_level / (1 - service_level)
-    return [h * odds for h in holding] if isinstance(holding, list) else holding * odds
-
-
 def penalty_option(word: str) -> Any:
     if word in ("cv", "auto"):
         return word
@@ -114,19 +69,3 @@ def penalty_option(word: str) -> Any:
         return float(word)
     except ValueError:
         raise ValueError(f"`--penalty` must be a number, inf, cv or auto. Got {word!r}.") from None
-
-
-def prices(
-    holding: str, backlog: str | None, service_level: float | None, targets: list[str] | None, ids: str | None = None
-) -> dict[str, Any]:
-    """The two costs; without targets, those given per product are not looked at yet."""
-    if ids and "=" in f"{holding}{backlog}":
-        raise ValueError(
-            "Costs per product and --id together are not supported: give one cost, or fit products of different costs "
-            "from files of their own."
-        )
-    if targets is None:
-        holding = "1" if "=" in holding else holding
-        backlog = "1" if backlog and "=" in backlog else backlog
-    h = costs_option("holding", holding, targets or [])
-    return {"holding_cost": h, "backlog_cost": backlog_of(h, backlog, service_level, targets or [])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,11 +67,11 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
     orders = model.rule.predict(X).reshape(len(X), -1)
     pack = 1.0 if wishes.pack is None and model.schema.whole else wishes.pack
     least, room = least_order(pack, wishes.minimum), None
-    if wishes.capacity is not None:
-        shelf = shelf_of(model, told.table, X, wishes.capacity, file)
-        orders, room = shelf.split(orders, least), shelf.room
     stock = stock_of(told.table, model.schema, wishes, file)
     orders = (orders - stock).clip(0) if stock is not None else orders
+    if wishes.capacity is not None:
+        shelf = shelf_of(model, told.table, X, wishes.capacity, file, stock)
+        orders, room = shelf.split(orders, least), shelf.room
     orders = in_packs(orders, pack, wishes.minimum, room)
     seen = model.outlook(X, orders if stock is None else orders + stock)
     unknown = chance_findings(model.conditional().y_, model.schema.targets)
@@ -78,7 +79,10 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
 
 
 def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray | None:
-    """What is there or on its way, of each row: a base-stock order fills up to the demand of the protection period."""
+    """What is there or on its way (rows, products): a base-stock order fills up to the demand of the protection period.
+
+    Where a row has several products, each has columns of its own: on_hand_steak.
+    """
     import numpy as np
 
     from bilevelax.tables.demands import numbers_of
@@ -87,8 +91,10 @@ def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray 
         if wishes.on_hand or wishes.on_order:
             raise ValueError("`--on-hand` and `--on-order` are for models fitted with --lead-time.")
         return None
-    total = np.zeros((len(table), 1))
-    for option, name in (("on-hand", wishes.on_hand or "on_hand"), ("on-order", wishes.on_order or "on_order")):
+    total = np.zeros((len(table), len(schema.targets)))
+    asked = {"on-hand": wishes.on_hand or "on_hand", "on-order": wishes.on_order or "on_order"}
+    for (option, stem), (j, target) in itertools.product(asked.items(), enumerate(schema.targets)):
+        name = stem if len(schema.targets) == 1 else f"{stem}_{target}"
         if name not in table.columns:
             raise ValueError(
                 f"{file} has no column {name!r}: orders with a lead time need what is in stock and what is on its way, "
@@ -98,7 +104,7 @@ def stock_of(table: Any, schema: Any, wishes: Wishes, file: Path) -> np.ndarray 
         if not np.isfinite(values).all():
             at = int(np.argmin(np.isfinite(values)))
             raise ValueError(f"Column {name!r} of {file} must hold a number in every row. Row {at + 1} has none.")
-        total += values[:, None]
+        total[:, j] += values
     return total
 
 

@@ -21,6 +21,7 @@ class Asked(NamedTuple):
     lags: str | None = None
     holidays: str | None = None
     lead_time: int = 0
+    prices: Any = None  # what a wrong order costs
 
 
 class Past(NamedTuple):
@@ -59,6 +60,7 @@ def read_past(file: Path, asked: Asked) -> Past:
 
 def encoded(file: Path, schema: Any, asked: Asked, known: Any, found: list[str]) -> Past:
     """The rows as numbers; the schema learns dates, products, lags and the lead time here."""
+    from bilevelax.cli._newsvendor_prices import with_costs
     from bilevelax.tables import health, holidays, lags, series, stockouts
     from bilevelax.tables.calendar import learn_calendar
     from bilevelax.tables.schema import named
@@ -75,6 +77,8 @@ def encoded(file: Path, schema: Any, asked: Asked, known: Any, found: list[str])
     found += [] if asked.ids else health.zero_findings(known.y, schema.targets)
     if asked.ids:
         schema.series = series.learn_series(named(asked.ids, known.table.columns), known.table, known.y)
+        if asked.prices is not None:
+            with_costs(schema.series, asked.prices)
     sold_out = stockouts.mask(known.table, schema.stockout, schema.targets, known.y, file) if schema.stockout else None
     if schema.date:
         history = history_of(when, schema, known)

@@ -52,22 +52,16 @@ def with_lost_demand(past: Past, costs: dict[str, Any]) -> tuple[Past, list[str]
     import numpy as np
 
     from bilevelax.applications.newsvendor import censored
+    from bilevelax.sklearn import SampleAverage
+    from bilevelax.sklearn._scored import levels_of
     from bilevelax.sklearn.conditional import Forest
 
-    levels = critical(costs, len(past.schema.targets))
+    levels = levels_of(SampleAverage(**costs), past.X, len(past.schema.targets)).max(axis=0)
     told = [
         censored.identified(past.y[:, j], past.sold_out[:, j], float(levels[j]), name)
         for j, name in enumerate(past.schema.targets)
     ]
     return past._replace(y=censored.demands(Forest(), np.asarray(past.X, float), past.y, past.sold_out)), told
-
-
-def critical(costs: dict[str, Any], outputs: int) -> np.ndarray:
-    """The share of days on which the best order covers demand, of each product: b / (b + h)."""
-    import numpy as np
-
-    h, b = (np.broadcast_to(np.asarray(costs[name], float), outputs) for name in ("holding_cost", "backlog_cost"))
-    return b / (b + h)
 
 
 def learn(past: Past, perturb: str | None, **settings: Any) -> tuple[Any, list[str], list[str]]:
@@ -139,9 +133,6 @@ class Model(NamedTuple):
 
         return outlook(self.conditional(), X.to_numpy(float), orders)
 
-    def costs(self) -> dict[str, Any]:
-        return {"holding_cost": self.rule.holding_cost, "backlog_cost": self.rule.backlog_cost}
-
 
 def load(folder: Path) -> Model:
     from bilevelax.sklearn.persist import load_newsvendor
@@ -177,15 +168,25 @@ def judge(folder: Path, file: Path, capacity: str | None = None, shift: float | 
     notes += [*later.health, *own, *([] if own else drift(model.conditional(), X, later.y, model.schema.targets))]
     if len(kept[0]) == KEPT:
         notes.append(f"baselines were fitted on the last {KEPT} of the model's rows")
-    others = fitted_baselines(rule, kept)
+    others = fitted_baselines(model, kept)
     outcomes = {"robust": Outcome.of(rule, later.X, later.y)}
     outcomes |= {name: Outcome.of(baseline, X, later.y) for name, baseline in others.items()}
     if capacity is not None:
+        require_no_stock(model.schema)
         shelf = shelf_of(model, later.table, later.X, capacity, file)
-        outcomes = {name: Outcome.at(shelf.split(each.orders), each.demand, rule) for name, each in outcomes.items()}
+        fit_in = lambda each: Outcome.at(shelf.split(each.orders), each.demand, X, rule)
+        outcomes = {name: fit_in(each) for name, each in outcomes.items()}
     newsvendors = {"robust": rule, **others}
-    answers = answers_of(model, later, outcomes["robust"], newsvendors, shift)
-    return JudgedModel(evaluated(model, later, outcomes, newsvendors, file), model.schema, notes, answers)
+    found = evaluated(model, later, outcomes, newsvendors, file)
+    return JudgedModel(found, model.schema, notes, answers_of(model, later, found, shift))
+
+
+def require_no_stock(schema: Any) -> None:
+    if schema.lead_time:
+        raise ValueError(
+            "`evaluate --capacity` is not for a lead time: what was in stock on those days is not known. "
+            "`order --capacity` splits orders of new days."
+        )
 
 
 def evaluated(model: Model, later: Any, outcomes: dict[str, Any], newsvendors: dict[str, Any], file: Path) -> Any:
@@ -193,20 +194,28 @@ def evaluated(model: Model, later: Any, outcomes: dict[str, Any], newsvendors: d
     from bilevelax.sklearn.compare import tabulate
     from bilevelax.sklearn.evaluation import Evaluated
     from bilevelax.tables.dates import dates_of
+    from bilevelax.tables.series import names_of
 
     schema, scales = model.schema, model.rule.move_scales_
     when = dates_of(later.table, schema.date, file, schema.day_first).to_numpy() if schema.date else None
     movable = [name for name, factor in zip(later.X, scales, strict=True) if factor > 0]
     table = tabulate(outcomes, outcomes["quantile"], "robust")
     X = later.X.to_numpy(float)
-    return Evaluated(table, newsvendors, X, when, schema.targets, movable, scales, model.conditional())
+    series = names_of(schema.series["ids"], later.table).astype(str) if schema.series else None
+    return Evaluated(table, newsvendors, X, when, schema.targets, movable, scales, model.conditional(), series)
 
 
-def fitted_baselines(rule: Any, kept: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+def fitted_baselines(model: Model, kept: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+    """In a long table, the same order every day is one for each product."""
     from bilevelax.run.records.progress import Progress
-    from bilevelax.sklearn import baselines
+    from bilevelax.sklearn import WeightedSampleAverage, baselines
+    from bilevelax.sklearn.conditional import Groups
+    from bilevelax.tables.drivers import groups
 
-    others = baselines(rule.holding_cost, rule.backlog_cost, random_state=0)
+    costs = model.rule.holding_cost, model.rule.backlog_cost
+    others = baselines(*costs, random_state=0)
+    if model.schema.series:
+        others["quantile"] = WeightedSampleAverage(*costs, conditional=Groups(groups(model.schema)["product"]))
     with Progress(len(others), label="baselines") as bar:
         for done, (name, baseline) in enumerate(others.items()):
             bar.stage(done, name)

@@ -73,21 +73,22 @@ def fit(
     """
     if folds < 1:
         raise ValueError(f"`--folds` must be 1 or more. Got {folds}.")
-    asked = Asked(target, date, category, dates, ids, stockout, lags, holidays, lead_time)
+    from bilevelax.cli._newsvendor_prices import Prices
+
+    prices = Prices(holding, backlog, service_level).checked()
+    asked = Asked(target, date, category, dates, ids, stockout, lags, holidays, lead_time, prices)
     settings = {"penalty": options.penalty_option(penalty), "cv": None if folds == 1 else folds, "policy": policy}
     settings |= {"max_iter": max_iter, "random_state": seed}
-    prices = lambda targets: options.prices(holding, backlog, service_level, targets, ids)
-    fit_file(file, asked, prices, perturb, settings, out, as_json)
+    fit_file(file, asked, perturb, settings, out, as_json)
 
 
-def fit_file(
-    file: Path, asked: Asked, prices: Any, perturb: str | None, settings: dict[str, Any], out: Path, as_json: bool
-) -> None:
-    """Read, learn, save and tell. ``prices(targets)`` are the costs."""
-    prices(None)  # what is wrong whatever the file is told before it is read
+def fit_file(file: Path, asked: Asked, perturb: str | None, settings: dict[str, Any], out: Path, as_json: bool) -> None:
+    """Read, learn, save and tell."""
+    from bilevelax.cli._newsvendor_prices import costs_of
+
     with busy(f"Reading {file}"):
         past = read_past(file, asked)
-        costs = prices(past.schema.targets)
+        costs = costs_of(past.schema, asked.prices)
         past = with_columns_chosen(past, costs, asked)
     told = [*past.notes, *_newsvendor_work.subsample_note(len(past.X))]
     head = f"{file}: {len(past.X)} rows, {past.X.shape[1]} features, demand in {', '.join(past.schema.targets)}"

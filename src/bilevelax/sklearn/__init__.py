@@ -7,6 +7,7 @@ from bilevelax.base.lazy import at_first_use
 
 require_package("sklearn", "bilevelax.sklearn", "sklearn")
 
+from bilevelax.sklearn._scored import CostColumn  # noqa: E402
 from bilevelax.sklearn.baselines import (  # noqa: E402
     BoostedQuantile,
     LinearQuantile,
@@ -33,6 +34,7 @@ __all__ = [
     "BoostedQuantile",
     "Calibration",
     "Comparison",
+    "CostColumn",
     "Forest",
     "IVRegressor",
     "Kernel",

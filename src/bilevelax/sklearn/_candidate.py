@@ -9,7 +9,8 @@ import numpy as np
 MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
 
 
-RIVALS = ("quantile", "neighbours", "linear quantile", "forest", "boosted quantile")  # may order instead of a rule
+LINEAR = "linear quantile"
+RIVALS = ("quantile", "neighbours", LINEAR, "forest", "boosted quantile")  # may order instead of a rule
 BLEND = "mean of forest and rule"  # and so may this
 
 

@@ -22,7 +22,6 @@ from bilevelax.applications.newsvendor.orders import placed_orders
 from bilevelax.applications.newsvendor.padding import bucket
 from bilevelax.applications.newsvendor.prepare import WeightedDemands
 from bilevelax.core.problem import X
-from bilevelax.sklearn._calibration import service_target
 from bilevelax.sklearn._candidate import Candidate
 from bilevelax.sklearn._search import Split
 from bilevelax.sklearn._training import Lesson, Trained, Training, lesson_of, train
@@ -130,9 +129,9 @@ class Search:
 
     def forest_orders(self, fold: int) -> np.ndarray:
         """Those of the baseline of that name for the held-out rows: its forest is fitted already."""
-        held, target = self.folds[fold][1], service_target(self.sample)
+        held = self.folds[fold][1]
         forest = self.lesson(Candidate("mlp", "forest", np.inf), fold).prepared.conditional
-        return np.diagonal(forest.quantiles(held.X, target), axis1=1, axis2=2).copy()
+        return forest.quantiles_of_rows(held.X, held.backlog / (held.holding + held.backlog))
 
     def costs(self, placed: list[np.ndarray]) -> list[np.ndarray]:
         """Of every held-out row, for each fold."""

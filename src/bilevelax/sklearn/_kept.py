@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.applications.newsvendor.prepare import Prepared
-from bilevelax.sklearn._candidate import BLEND, Candidate
+from bilevelax.sklearn._candidate import BLEND, LINEAR, Candidate
 from bilevelax.sklearn.conditional import Forest, make_conditional
 from bilevelax.tables.columns import OWNER
 
@@ -51,8 +51,19 @@ class KeepsRows:
             named = baselines(self.holding_cost, self.backlog_cost, random_state=self.seed_)
             name = "forest" if self.fallback_ == BLEND else str(self.fallback_)
             made, forest = named[name], self._stored_forest() if name == "forest" else None
-            self._baseline = made.fit(*self._kept_rows()) if forest is None else made.with_conditional(forest)
+            lines = self._stored_lines() if name == LINEAR else None
+            if forest is not None:
+                self._baseline = made.with_conditional(forest)
+            else:
+                rows = self._kept_rows()
+                self._baseline = made.fit(*rows) if lines is None else made.with_lines(lines, *rows)
         return self._baseline
+
+    def _stored_lines(self) -> np.ndarray | None:
+        """The linear quantiles that the model's folder keeps, None where it keeps none."""
+        from bilevelax.sklearn.persist import kept_lines
+
+        return None if self._kept is not None else kept_lines(self._folder, self)
 
     def _stored_forest(self) -> Any:
         """The forest that the model's folder keeps, None where it keeps none."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bilevelax.applications.newsvendor.loss import cost_array, newsvendor_cost
+
+
+@dataclass(frozen=True)
+class CostColumn:
+    """A cost that differs from row to row, and is known beforehand: the column of the contexts with this number."""
+
+    number: int
 
 
 def newsvendor_in(estimator: Any) -> Any:
@@ -25,14 +33,28 @@ def newsvendor_in(estimator: Any) -> Any:
     return inner
 
 
-def costs_of(newsvendor: Any, shape: tuple[int, int], holding: Any = None, backlog: Any = None) -> list[np.ndarray]:
-    """[h, b], each of that shape (rows, outputs): the given ones, else those that the newsvendor was made with."""
+def costs_of(newsvendor: Any, X: Any, outputs: int, holding: Any = None, backlog: Any = None) -> list[np.ndarray]:
+    """[h, b], each (rows, outputs), at contexts X: the given ones, else those that the newsvendor was made with."""
     owner = type(newsvendor).__name__
     given = {"holding_cost": holding, "backlog_cost": backlog}
-    return [
-        cost_array(getattr(newsvendor, name) if value is None else value, name, owner, *shape)
-        for name, value in given.items()
-    ]
+    made = {name: getattr(newsvendor, name) if value is None else value for name, value in given.items()}
+    return [cost_array(column_of(value, X, name, owner), name, owner, len(X), outputs) for name, value in made.items()]
+
+
+def levels_of(newsvendor: Any, X: Any, outputs: int) -> np.ndarray:
+    """b / (h + b) of each row and output: the share of such rows on which the best order covers demand."""
+    holding, backlog = costs_of(newsvendor, X, outputs)
+    return backlog / (holding + backlog)
+
+
+def column_of(cost: Any, X: Any, name: str, owner: str) -> Any:
+    """The values of a `CostColumn` at contexts X (rows, 1); other costs as they are."""
+    if not isinstance(cost, CostColumn):
+        return cost
+    X = np.asarray(X)
+    if not 0 <= cost.number < X.shape[1]:
+        raise ValueError(f"`{name}` of {owner} is column {cost.number} of X, which has {X.shape[1]} columns.")
+    return X[:, [cost.number]]
 
 
 class Outcome(NamedTuple):
@@ -48,12 +70,12 @@ class Outcome(NamedTuple):
         orders = np.asarray(estimator.predict(X), float)
         orders = orders.reshape(len(orders), -1)
         demand = np.asarray(y, float).reshape(len(orders), -1)
-        return cls.at(orders, demand, newsvendor_in(estimator), holding, backlog)
+        return cls.at(orders, demand, X, newsvendor_in(estimator), holding, backlog)
 
     @classmethod
-    def at(cls, orders: Any, demand: Any, newsvendor: Any, holding: Any = None, backlog: Any = None) -> Outcome:
-        """Given orders (rows, outputs), and what they cost a newsvendor at the demand."""
-        prices = costs_of(newsvendor, orders.shape, holding, backlog)
+    def at(cls, orders: Any, demand: Any, X: Any, newsvendor: Any, holding: Any = None, backlog: Any = None) -> Outcome:
+        """Given orders (rows, outputs) at contexts X, and what they cost a newsvendor at the demand."""
+        prices = costs_of(newsvendor, X, orders.shape[1], holding, backlog)
         return cls(orders, demand, newsvendor_cost(orders, demand, *prices).sum(axis=1))
 
     @staticmethod

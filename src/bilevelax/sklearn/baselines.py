@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bilevelax.sklearn._scored import ScoredByCost, costs_of
+from bilevelax.sklearn._scored import ScoredByCost, levels_of
 from bilevelax.sklearn.conditional import make_conditional
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
 
+MOST_LEVELS = 5  # service levels that a baseline learns; a row with another takes the one next to it
+
 
 class _Baseline(ScoredByCost, RegressorMixin, BaseEstimator):
-    """Orders are estimated quantiles of demand at b / (h + b), output by output."""
+    """Orders are estimated quantiles of demand at b / (h + b), output by output, row by row where costs differ."""
 
     def _start(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2)
         self._flat = y.ndim == 1
         y = np.asarray(y, np.float64).reshape(len(y), -1)
-        holding, backlog = costs_of(self, (1, y.shape[1]))
-        self.levels_ = (backlog / (holding + backlog))[0]
+        self.n_outputs_ = y.shape[1]
+        self.levels_ = [few_of(np.unique(levels)) for levels in self._levels(X).T]
         return X, y
+
+    def _levels(self, X: np.ndarray) -> np.ndarray:
+        return levels_of(self, X, self.n_outputs_)
 
     def _contexts(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "levels_")
@@ -30,6 +36,22 @@ class _Baseline(ScoredByCost, RegressorMixin, BaseEstimator):
 
     def _orders(self, orders: np.ndarray) -> np.ndarray:
         return orders[:, 0] if self._flat else orders
+
+    def _nearest(self, X: np.ndarray, answers: Callable[[int, int, np.ndarray], Any]) -> np.ndarray:
+        """Orders by ``answers(output, number of the level, rows)``, at that of `levels_` next to each row's own."""
+        orders = np.empty((len(X), self.n_outputs_))
+        for j, (grid, own) in enumerate(zip(self.levels_, self._levels(X).T, strict=True)):
+            next_to = np.searchsorted((grid[1:] + grid[:-1]) / 2, own)
+            for k in np.unique(next_to):
+                rows = np.flatnonzero(next_to == k)
+                orders[rows, j] = answers(j, k, rows)
+        return self._orders(orders)
+
+
+def few_of(levels: np.ndarray) -> np.ndarray:
+    """At most `MOST_LEVELS` of many levels, evenly spread among them."""
+    n = len(levels)
+    return levels if n <= MOST_LEVELS else levels[np.linspace(0, n - 1, MOST_LEVELS).round().astype(int)]
 
 
 class SampleAverage(_Baseline):
@@ -42,15 +64,12 @@ class SampleAverage(_Baseline):
     def fit(self, X: Any, y: Any) -> SampleAverage:
         """Learn from demands y; contexts X are only counted."""
         X, y = self._start(X, y)
-        self.order_ = np.array(
-            [np.quantile(y[:, j], level, method="inverted_cdf") for j, level in enumerate(self.levels_)]
-        )
+        self.order_ = [np.quantile(y[:, j], grid, method="inverted_cdf") for j, grid in enumerate(self.levels_)]
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The order, for each row."""
-        rows = len(self._contexts(X))
-        return self._orders(np.tile(self.order_, (rows, 1)))
+        return self._nearest(self._contexts(X), lambda j, k, rows: self.order_[j][k])
 
 
 class WeightedSampleAverage(_Baseline):
@@ -86,26 +105,27 @@ class WeightedSampleAverage(_Baseline):
     def predict(self, X: Any) -> np.ndarray:
         """The weighted quantile at each context."""
         contexts = self._contexts(X)
-        quantiles = self.conditional_.quantiles(contexts, self.levels_)  # (rows, levels, outputs)
-        return self._orders(np.diagonal(quantiles, axis1=1, axis2=2).copy())
+        return self._orders(self.conditional_.quantiles_of_rows(contexts, self._levels(contexts)))
 
 
 class _PerOutput(_Baseline):
-    """One scikit-learn regressor for each output."""
+    """One scikit-learn regressor for each output and level."""
 
     def _regressor(self, level: float) -> Any:
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any) -> _PerOutput:
-        """Fit a regressor for each output."""
+        """Fit a regressor for each output, and for each level among a few where costs differ from row to row."""
         X, y = self._start(X, y)
-        self.regressors_ = [self._regressor(level).fit(X, y[:, j]) for j, level in enumerate(self.levels_)]
+        self.regressors_ = [
+            [self._regressor(level).fit(X, y[:, j]) for level in grid] for j, grid in enumerate(self.levels_)
+        ]
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The estimated quantiles."""
         contexts = self._contexts(X)
-        return self._orders(np.column_stack([regressor.predict(contexts) for regressor in self.regressors_]))
+        return self._nearest(contexts, lambda j, k, rows: self.regressors_[j][k].predict(contexts[rows]))
 
 
 class LinearQuantile(_PerOutput):
@@ -116,12 +136,43 @@ class LinearQuantile(_PerOutput):
         self.backlog_cost = backlog_cost
         self.alpha = alpha
 
+    def fit(self, X: Any, y: Any) -> LinearQuantile:
+        """Fit a line for each output and level."""
+        super().fit(X, y)
+        self.lines_ = np.stack([line_of(each) for grid in self.regressors_ for each in grid])
+        return self
+
+    def with_lines(self, lines: np.ndarray, X: Any, y: Any) -> LinearQuantile:
+        """Fitted by the ``lines_`` of one that was fitted on these rows before."""
+        self._start(X, y)
+        wanted = sum(map(len, self.levels_))
+        if len(lines) != wanted:
+            raise ValueError(
+                f"A linear quantile needs {wanted} lines, one for each output and level. Got {len(lines)}."
+            )
+        self.lines_ = lines
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The estimated quantiles."""
+        contexts = self._contexts(X)
+        first = np.cumsum([0, *map(len, self.levels_)])
+        value = lambda line, rows: line[0] + contexts[rows] @ line[1:]
+        return self._nearest(contexts, lambda j, k, rows: value(self.lines_[first[j] + k], rows))
+
     def _regressor(self, level: float) -> Any:
         from sklearn.linear_model import QuantileRegressor  # here: `bilevelax newsvendor order` does not wait for it
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
         return make_pipeline(StandardScaler(), QuantileRegressor(quantile=level, alpha=self.alpha))
+
+
+def line_of(pipeline: Any) -> np.ndarray:
+    """(constant, coefficients of the columns as they are) of scaled columns and a linear model."""
+    scaler, model = pipeline[0], pipeline[-1]
+    slope = model.coef_ / scaler.scale_
+    return np.concatenate([[model.intercept_ - slope @ scaler.mean_], slope])
 
 
 class BoostedQuantile(_PerOutput):

@@ -154,15 +154,24 @@ class Kernel(_Standardised):
 
 
 class Groups(Conditional):
-    """Demands of exactly equal contexts, equally likely; a new context takes its nearest group."""
+    """Demands of exactly equal contexts, equally likely; a new context takes its nearest group.
+
+    Args:
+        columns: numbers of those that count, by default all.
+    """
 
     votes_for_itself = True
-    max_rows = 10**9
+
+    def __init__(self, columns: list[int] | None = None, max_rows: int | None = 10**9) -> None:
+        self.columns, self.max_rows = columns, max_rows
+
+    def _own(self, X: np.ndarray) -> np.ndarray:
+        return X if self.columns is None else X[:, self.columns]
 
     def _fit(self, rng: np.random.Generator) -> None:
         from sklearn.neighbors import NearestNeighbors
 
-        self.contexts_, self.group_ = np.unique(self.X_, axis=0, return_inverse=True)
+        self.contexts_, self.group_ = np.unique(self._own(self.X_), axis=0, return_inverse=True)
         self.group_ = self.group_.ravel()
         self.nearest_ = NearestNeighbors(n_neighbors=1).fit(self.contexts_)
         ones = np.ones(self.n_rows_)
@@ -171,7 +180,7 @@ class Groups(Conditional):
     def _weights(self, X: np.ndarray, own: np.ndarray | None) -> sparse.csr_matrix:
         if own is not None:
             return self.members_[self.group_[own]]
-        return self.members_[self.nearest_.kneighbors(X, return_distance=False)[:, 0]]
+        return self.members_[self.nearest_.kneighbors(self._own(X), return_distance=False)[:, 0]]
 
 
 class Dirac(Conditional):

@@ -10,7 +10,7 @@ import numpy as np
 
 from bilevelax.applications.newsvendor.loss import newsvendor_cost
 from bilevelax.applications.newsvendor.shapley import shapley
-from bilevelax.sklearn._scored import Outcome, costs_of
+from bilevelax.sklearn._scored import Outcome, costs_of, levels_of
 from bilevelax.sklearn.compare import paired_interval
 
 OURS, PLAIN = "robust", "quantile"  # the rule, and what needs no forecast: the same order every day
@@ -36,6 +36,7 @@ class Evaluated(NamedTuple):
     movable: Sequence[str]
     factors: np.ndarray  # of those columns' deviations; 0 elsewhere
     law: Any = None  # demand given contexts, as `order` tells it; by default that of the method "forest"
+    series: np.ndarray | None = None  # name of each row's product, where a row is one
 
     @property
     def rule(self) -> Any:
@@ -95,35 +96,47 @@ def best_other(evaluated: Evaluated) -> str:
 
 
 def targets(evaluated: Evaluated) -> np.ndarray:
-    """b / (h + b) of each product: the share of rows on which the best order covers demand."""
-    holding, backlog = costs_of(evaluated.rule, (1, len(evaluated.products)))
-    return (backlog / (holding + backlog))[0]
+    """Of each row and output: the share of such rows on which the best order covers demand."""
+    return levels_of(evaluated.rule, evaluated.X, evaluated.outcome().orders.shape[1])
 
 
 class Product(NamedTuple):
-    """One product under the rule."""
+    """One product under the rule, over its rows."""
 
     name: str
-    cost: float  # of a row
-    plain: float  # of a row, with the plain method
+    rows: int
+    demand: float  # of a row
+    order: float
+    cost: float
+    plain: float  # cost with the plain method
     target: float
     service: float
     filled: float
 
 
 def by_product(evaluated: Evaluated) -> list[Product]:
-    """Dearest first."""
-
-    def costs(outcome: Outcome) -> np.ndarray:
-        prices = costs_of(evaluated.rule, outcome.orders.shape)
-        return newsvendor_cost(outcome.orders, outcome.demand, *prices).mean(axis=0)
-
+    """Dearest first: all rows of an output, or in a long table the rows of each product."""
     ours, demand = evaluated.outcome(), evaluated.outcome().demand
-    filled = np.minimum(ours.orders, demand).sum(axis=0) / np.maximum(demand.sum(axis=0), 1e-300)
-    service = (ours.orders >= demand).mean(axis=0)
-    columns = (costs(ours), costs(evaluated.outcome(PLAIN)), targets(evaluated), service, filled)
-    rows = [Product(name, *map(float, row)) for name, *row in zip(evaluated.products, *columns, strict=True)]
-    return sorted(rows, key=lambda row: -row.cost)
+    prices = costs_of(evaluated.rule, evaluated.X, demand.shape[1])
+    paid, plain = (newsvendor_cost(evaluated.outcome(name).orders, demand, *prices) for name in (OURS, PLAIN))
+    met, levels = np.minimum(ours.orders, demand), targets(evaluated)
+    made = []
+    for name, rows, j in parts_of(evaluated):
+        mean = lambda a, at=(rows, j): float(a[at].mean())
+        filled = mean(met) / max(mean(demand), 1e-300)
+        sums = mean(demand), mean(ours.orders), mean(paid), mean(plain), mean(levels), mean(ours.orders >= demand)
+        made.append(Product(name, len(rows), *sums, filled))
+    return sorted(made, key=lambda row: -row.cost * row.rows)
+
+
+def parts_of(evaluated: Evaluated) -> list[tuple[str, np.ndarray, int]]:
+    """(product, its rows, its output)"""
+    if evaluated.series is None:
+        return [(name, np.arange(len(evaluated.X)), j) for j, name in enumerate(evaluated.products)]
+    names, at = np.unique(evaluated.series, return_inverse=True)
+    order = np.argsort(at, kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(at))[:-1])
+    return [(str(name), own, 0) for name, own in zip(names, rows, strict=True)]
 
 
 class Likely(NamedTuple):

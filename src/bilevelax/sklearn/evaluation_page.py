@@ -11,8 +11,10 @@ from bilevelax.base.text_table import plain
 from bilevelax.report.orders_page import Bar, Driver, OrdersPage, Tile, orders_page
 from bilevelax.report.page_tables import PageCell, PageLine, PageTable
 from bilevelax.sklearn import evaluation as parts
+from bilevelax.sklearn._scored import CostColumn, costs_of
 from bilevelax.sklearn.evaluation import BAND, ERRORS, OURS, PLAIN, Evaluated, Saving
 
+LISTED = 200  # products in the table of the page
 SHORT_OF_TARGET = 0.03  # service below its target by more than this is marked
 
 
@@ -57,7 +59,7 @@ def page(
     likely = parts.likely_demand(evaluated, rows)
     curves = parts.wrong_forecasts(evaluated) if evaluated.movable else {}
     tables = [method_table(evaluated, word)]
-    if len(evaluated.products) > 1:
+    if len(parts.parts_of(evaluated)) > 1:
         tables.append(product_table(evaluated, word))
     return orders_page(
         OrdersPage(
@@ -135,11 +137,17 @@ def share(value: float) -> str:
 
 
 def costs_told(evaluated: Evaluated) -> str:
-    told = []
-    for name, words in (("holding_cost", "left over"), ("backlog_cost", "missing")):
-        value = np.ravel(getattr(evaluated.rule, name))
-        told.append(f"{', '.join(f'{each:,.10g}' for each in value)} for a unit {words}")
-    return f"Costs are in the money that you gave: {told[0]}, {told[1]}."
+    costs = costs_of(evaluated.rule, evaluated.X, len(evaluated.products))
+    given = evaluated.rule.holding_cost, evaluated.rule.backlog_cost
+    left, missing = (amounts(value, each) for value, each in zip(given, costs, strict=True))
+    return f"Costs are in the money that you gave: {left} for a unit left over, {missing} for a unit missing."
+
+
+def amounts(given: Any, of_rows: np.ndarray) -> str:
+    """One for all, one for each product, or the range of those of the rows."""
+    if isinstance(given, CostColumn):
+        return f"{of_rows.min():,.10g} to {of_rows.max():,.10g}, by product,"
+    return ", ".join(f"{each:,.10g}" for each in np.ravel(given))
 
 
 def tiles(evaluated: Evaluated, word: str, likely: parts.Likely | None) -> list[Tile]:
@@ -210,7 +218,8 @@ NOTHING = "\N{EN DASH}"
 def product_table(evaluated: Evaluated, word: str) -> PageTable:
     """Dearest first."""
     lines = []
-    for row in parts.by_product(evaluated):
+    products = parts.by_product(evaluated)
+    for row in products[:LISTED]:
         saved = 1 - row.cost / row.plain if row.plain else 0.0
         figures = (figure(row.cost), figure(row.plain), PageCell(share(saved), saved, numeric=True))
         service = PageCell(share(row.service), row.service, note=f"target {share(row.target)}", numeric=True)
@@ -218,7 +227,8 @@ def product_table(evaluated: Evaluated, word: str) -> PageTable:
             PageLine([PageCell(row.name), *figures, service, PageCell(share(row.filled), row.filled, numeric=True)])
         )
     columns = ["product", f"cost of a {word}", f"same order every {word}", "saved", "orders that cover", "demand met"]
-    return PageTable("By product, dearest first", columns, lines)
+    more = f"; {len(products) - LISTED:,} more are not listed" if len(products) > LISTED else ""
+    return PageTable(f"By product, dearest first{more}", columns, lines)
 
 
 def drivers(evaluated: Evaluated, groups: Mapping[str, list[int]]) -> list[Driver]:

@@ -17,7 +17,7 @@ from bilevelax.applications.newsvendor.prepare import WeightedDemands, problem_r
 from bilevelax.applications.newsvendor.stored_rules import STORED_RULES, stored_orders
 from bilevelax.sklearn._candidate import BLEND
 from bilevelax.sklearn._kept import KeepsRows
-from bilevelax.sklearn._scored import ScoredByCost, costs_of
+from bilevelax.sklearn._scored import CostColumn, ScoredByCost, costs_of
 from bilevelax.tables.columns import OWNER, dtypes_of, move_scales, names_of
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
     ``fit`` learns the rule pi from past contexts X and demands y, ``predict`` gives orders.
 
     Args:
-        holding_cost, backlog_cost: h and b per unit; a number or one for each output. For costs
-            that differ from row to row give them to ``fit``.
+        holding_cost, backlog_cost: h and b per unit; a number or one for each output. Costs that differ from
+            row to row are a column of X, ``CostColumn(3)``, where they are known when ordering; else give them to
+            ``fit``.
         penalty: lambda, the price of moving a context by one standard deviation of a column, in
             units of (h + b) times the standard deviation of demand. Small is cautious,
             ``inf`` is no robustness; ``"auto"`` chooses by validation cost, among few values; ``"cv"``
@@ -170,10 +171,11 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
                 f"`sample_weight` of {OWNER} must be >= 0 and not all 0. Got a least one of {weights.min():g}."
             )
         self.move_scales_ = move_scales(self.perturb, X, names, dtypes)
+        self.move_scales_[self._cost_columns()] = 0.0  # nobody is unsure of a cost
         self._flat = y.ndim == 1
         y = np.asarray(y, np.float64).reshape(len(y), -1)
         self.n_outputs_ = y.shape[1]
-        holding, backlog = costs_of(self, y.shape, holding_cost, backlog_cost)
+        holding, backlog = costs_of(self, X, self.n_outputs_, holding_cost, backlog_cost)
         self.nonnegative_ = bool(np.all(y >= 0))
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         sample = WeightedDemands(X, y, holding, backlog, weights).take(slice(None) if weights.all() else weights > 0)
@@ -192,6 +194,9 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
         self._arrays = [np.asarray(a) for a in jax.tree.leaves(learned.done.x)]
         self.loss_curve_ = [row["train"] for row in learned.done.history]
         return self
+
+    def _cost_columns(self) -> list[int]:
+        return [each.number for each in (self.holding_cost, self.backlog_cost) if isinstance(each, CostColumn)]
 
     def _training(self) -> Training:
         """What the settings come to, as chosen."""
@@ -285,7 +290,7 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
 
         X = self._contexts(X)
         how, shape = self._training(), (len(X), self.n_outputs_)
-        holding, backlog = costs_of(self, shape)
+        holding, backlog = costs_of(self, X, self.n_outputs_)
         sample = WeightedDemands(X, np.zeros(shape), holding, backlog, np.ones(len(X)))
         rows = problem_rows(self._with_conditional(), sample, how.n_atoms, how.together, how.seed, None, LEAST_ROWS)
         rows = how.under(rows, self.penalty_)

@@ -12,7 +12,8 @@ from bilevelax.applications.newsvendor.prepare import Prepared, Scaling
 from bilevelax.applications.newsvendor.stored_rules import STORED_RULES
 from bilevelax.base.declared import either, integer, list_of, number, one_of, record, text
 from bilevelax.base.npz import Header, read_arrays
-from bilevelax.sklearn._candidate import BLEND, RIVALS, Candidate
+from bilevelax.sklearn._candidate import BLEND, LINEAR, RIVALS, Candidate
+from bilevelax.sklearn._scored import CostColumn
 from bilevelax.sklearn.model_folder import REMEDY, read_folder, require, write_folder
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
 from bilevelax.sklearn.stored_forest import MOST_NODES, Trees
@@ -26,7 +27,8 @@ YES_NO = one_of(True, False)
 COUNT = integer(0, 2**53)
 COST_NAMES = ("holding_cost", "backlog_cost")
 COST = number(0)
-COSTS = either(COST, list_of(COST, least=1))  # one for all products, or one for each
+COLUMN = record({"column": integer(0, 10**6)})
+COSTS = either(COST, list_of(COST, least=1), COLUMN)  # one for all products, one for each, or one for each row
 SETTINGS = {
     **{name: COSTS for name in COST_NAMES},
     **{name: COST for name in ("smoothing", "learning_rate", "weight_decay")},
@@ -70,7 +72,8 @@ def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str
     """Write what `predict` needs, ``extra`` (plain JSON) and further arrays."""
     settings = {k: value for k, value in model.get_params(deep=False).items() if k not in NOT_SAVED}
     for name in COST_NAMES:  # one for each product
-        settings[name] = np.asarray(settings[name], float).tolist()
+        cost = settings[name]
+        settings[name] = {"column": cost.number} if isinstance(cost, CostColumn) else np.asarray(cost, float).tolist()
     odd = [name for name in settings.keys() - set(COST_NAMES) if not isinstance(settings[name], PLAIN)]
     if odd:
         raise ValueError(f"A model whose `{odd[0]}` is an object cannot be saved as JSON; use pickle or skops for it.")
@@ -91,6 +94,7 @@ def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str
     if model.fallback_ and "X" not in arrays:
         arrays |= dict(zip(("X", "y"), model._kept_rows(), strict=True))
     arrays |= trees_of(model, arrays)
+    arrays |= lines_of(model, arrays)
     stored = {f"policy_{i}": a for i, a in enumerate(model._arrays)} | arrays
     stored["move_scales"] = model.move_scales_
     for name in ("contexts", "demands"):
@@ -124,7 +128,7 @@ def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any
     _require_scalings_that_fit(place, document, scalings)
     if settings["penalty"] == "inf":
         settings["penalty"] = np.inf
-    model = RobustNewsvendor(**settings)
+    model = RobustNewsvendor(**settings | {name: stored_cost(settings[name]) for name in COST_NAMES})
     for name in FITTED:
         setattr(model, name, fitted[name])
     model.penalty_, model._flat = float(fitted["penalty_"]), fitted["flat"]
@@ -138,6 +142,10 @@ def load_newsvendor(folder: str | Path) -> tuple[RobustNewsvendor, dict[str, Any
     if fitted["names"]:
         model.feature_names_in_ = np.array(fitted["names"], dtype=object)
     return model, document
+
+
+def stored_cost(told: Any) -> Any:
+    return CostColumn(told["column"]) if isinstance(told, dict) else told
 
 
 def _remember_service(model: RobustNewsvendor, fitted: dict[str, Any], place: Path) -> None:
@@ -172,6 +180,15 @@ def trees_of(model: RobustNewsvendor, arrays: Mapping[str, np.ndarray]) -> dict[
     return forest.trees_.stored() if same and len(forest.trees_.left) <= MOST_NODES else {}
 
 
+def lines_of(model: RobustNewsvendor, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The linear quantiles on the rows that are kept, where these order: nobody solves that program again to order."""
+    if model.fallback_ != LINEAR:
+        return {}
+    from bilevelax.sklearn.baselines import LinearQuantile
+
+    return {"lines": LinearQuantile(model.holding_cost, model.backlog_cost).fit(arrays["X"], arrays["y"]).lines_}
+
+
 def kept_trees(folder: Path, model: Any) -> Trees | None:
     """Those of `trees_of`, if the folder has any."""
     names = [f"forest_{name}" for name in Trees._fields]
@@ -191,6 +208,18 @@ def kept_trees(folder: Path, model: Any) -> Trees | None:
         raise ValueError(f"{folder / 'arrays.npz'} is damaged or from another program ({error}): {REMEDY}.") from error
 
 
+def kept_lines(folder: Path, model: Any) -> np.ndarray | None:
+    """The linear quantiles that order, if the folder has any."""
+
+    def shapes(headers: Mapping[str, Header]) -> dict[str, tuple[int, ...]]:
+        if "lines" not in headers:
+            return {}
+        levels = max(headers["lines"].shape[:1], (model.n_outputs_,))
+        return {"lines": (*levels, 1 + model.n_features_in_)}
+
+    return read_arrays(folder / "arrays.npz", (), ["lines"], shapes=shapes).get("lines")
+
+
 def _policy_shapes(settings: dict[str, Any], fitted: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Of the members' stacked arrays."""
     one = STORED_RULES[settings["policy"]].shapes(fitted["n_features_in_"], fitted["n_outputs_"])
@@ -206,7 +235,8 @@ def _require_parts_that_fit(path: Path, document: dict[str, Any], arrays: int) -
     for name in COST_NAMES:
         cost = document["settings"][name]
         good = not isinstance(cost, list) or len(cost) == outputs
-        require(good, path, f"settings.{name}", f"a number, or a list of {outputs}", cost)
+        good &= not isinstance(cost, dict) or cost["column"] < columns
+        require(good, path, f"settings.{name}", f"a number, a list of {outputs}, or one of {columns} columns", cost)
     good = not names or len(set(names)) == len(names) == columns
     require(good, path, "fitted.names", f"a list of {columns} different texts, or empty", names)
     if "schema" in document:
@@ -227,8 +257,9 @@ def _require_scalings_that_fit(folder: Path, document: dict[str, Any], scalings:
         rule = f"between the least and the largest value, {each.low[where]:g} and {each.high[where]:g}"
         require(bool(inside.all()), path, f"{name}_centre", rule, float(each.centre[where]))
     settings, unit = document["settings"], document["fitted"]["unit"]
-    if "schema" in document:  # fitted from a file, so that all rows had the same costs
-        costs = np.add(settings["holding_cost"], settings["backlog_cost"])
+    if "schema" in document:  # fitted from a file, so that rows had these costs, or those of a column
+        mean = lambda cost: scalings["contexts"].centre[cost["column"]] if isinstance(cost, dict) else cost
+        costs = np.add(*(mean(settings[name]) for name in COST_NAMES))
         expected = float(np.sum(costs * scalings["demands"].scale))
         rule = f"{expected:g}, from the costs and the scale of the demands"
         require(bool(np.isclose(unit, expected, rtol=1e-6)), folder / "model.json", "fitted.unit", rule, unit)

@@ -16,6 +16,8 @@ from bilevelax.tables.cells import is_text, read_cells
 from bilevelax.tables.other_files import kind_of, read_other, require_ending, unpacked, write_table
 
 LONGEST = 60  # characters of a cell in a sentence
+LOOKED = 1_000  # rows
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
 FORMULA = r"[=+\-@]."  # a lone dash is none
 
 
@@ -43,7 +45,9 @@ def read_told(path: str | Path) -> Told:
         return _typed(read_other(path), path, ".")
     with unpacked(path) as plain:
         layout = layout_of(plain)
-        return _typed(_read(plain, layout, decimal=layout.decimal), path, layout.decimal)
+        told = _typed(_read(plain, layout, decimal=layout.decimal), path, layout.decimal)
+        told.notes.extend(_thousands(plain, layout, told.table))
+        return told
 
 
 def _typed(table: Any, path: Path, decimal: str) -> Told:
@@ -65,6 +69,22 @@ def _typed(table: Any, path: Path, decimal: str) -> Told:
             table[name] = table[name].astype(object)
             table.loc[cells.wrong.index, name] = cells.wrong
     return told
+
+
+def _thousands(path: Path, layout: Layout, table: Any) -> list[str]:
+    """Columns of which every fraction has three digits, in a file of spreadsheets that may mean thousands by that."""
+    if layout.separator == "," or layout.decimal == ",":
+        return []
+    notes = []
+    for name, cells in _read(path, layout, dtype=str, keep_default_na=False, nrows=LOOKED).items():
+        dotted = cells[cells.str.contains(".", regex=False)]
+        if not is_text(table[name], pandas()) and len(dotted) and dotted.str.strip().str.match(THOUSANDS).all():
+            cell = dotted.iloc[0].strip()
+            notes.append(
+                f"{name}: {cell!r} is read as {float(cell):g}. All its numbers have three digits after the point: if "
+                f"it separates thousands, write {cell.replace('.', '')}"
+            )
+    return notes
 
 
 def _read(path: Path, layout: Layout, **options: Any) -> Any:

@@ -24,7 +24,9 @@ def groups(schema: Any) -> dict[str, list[int]]:
         own = [name, *gaps] if how["kind"] == "number" else [f"{name}={value}" for value in how["values"]]
         found.setdefault("product" if name in ids else name, []).extend(place[each] for each in own)
     if schema.series:
-        found.setdefault("product", []).append(place[series.LEVEL])
+        found.setdefault("product", []).extend(
+            place[each] for each in (series.LEVEL, *series.cost_columns(schema.series))
+        )
     if schema.lags:
         found["past demand"] = [place[name] for name in lags.names(schema.lags, schema.targets)]
     return found

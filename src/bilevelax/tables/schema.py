@@ -25,7 +25,10 @@ from bilevelax.tables.words import MISSING_CATEGORY, levels
 
 TOO_MANY = 50  # different words in a column that is then taken for an identifier
 MOST_NAMED = 1_000  # categories where `--category` asks for them
-NAMES_ONE = re.compile(r"(^|[_\s-])(id|ids|code|sku|store|shop|item|product|article|branch|plz|zip)$", re.IGNORECASE)
+THINGS = "store|shop|item|product|article|branch|department|dept|warehouse|filiale|artikel|produkt|markt|laden|lager"
+NAMES_ONE = re.compile(
+    rf"(^|[_\s-])(id|ids|code|sku|plz|zip|({THINGS})([_\s-]?(id|no|nr|nbr|num|number|nummer))?)$", re.IGNORECASE
+)
 
 
 YES_NO = one_of(True, False)
@@ -76,8 +79,8 @@ class Schema:
     whole: bool = False  # demand was always a whole number
 
     def features(self) -> list[str]:
-        """Names of the encoded columns."""
-        names = calendars.names(self.calendar) if self.date else []
+        """Names of the encoded columns; costs come first, so that their numbers stay if others are left out."""
+        names = [*products.cost_columns(self.series), *(calendars.names(self.calendar) if self.date else [])]
         names += holiday_columns.NAMES if self.holidays else ()
         for name, how in self.columns.items():
             if how["kind"] == "number":

@@ -14,7 +14,11 @@ Series = dict[str, Any]  # as stored in a model
 BETWEEN = " / "  # of the parts of a series' name
 LEVEL = "typical demand of the product"
 SHRINK = 5.0  # rows' worth of the mean of all: a product with few days borrows from the others
-DECLARED = record({"ids": list_of(text(), least=1), "names": list_of(text(), least=1), "levels": list_of(number())})
+COSTS = {"holding": "cost of a unit left over", "backlog": "cost of a unit missing"}  # those that differ by product
+DECLARED = record(
+    {"ids": list_of(text(), least=1), "names": list_of(text(), least=1), "levels": list_of(number())},
+    {name: list_of(number(1e-300), least=2) for name in COSTS},  # of each product, then of one that is new
+)
 
 
 def names_of(ids: list[str], table: Any) -> np.ndarray:
@@ -48,8 +52,15 @@ def columns(series: Series, of: np.ndarray) -> tuple[dict[str, np.ndarray], list
     typical = np.array([*series["levels"], float(np.mean(series["levels"]))])
     new = int((of < 0).sum())
     told = f"{new} rows are of products not seen in training: they are taken for typical ones"
-    return {LEVEL: typical[of]}, [told] if new else []
+    costs = {column: np.array(series[name])[of] for name, column in COSTS.items() if name in series}
+    return {LEVEL: typical[of], **costs}, [told] if new else []
+
+
+def cost_columns(series: Series | None) -> list[str]:
+    """Columns of costs that differ by product."""
+    return [column for name, column in COSTS.items() if series and name in series]
 
 
 def described(series: Series) -> str:
-    return f"{', '.join(series['ids'])}: one model for {len(series['names'])} products"
+    told = f"{', '.join(series['ids'])}: one model for {len(series['names'])} products"
+    return told + "".join(f", {column} by product" for column in cost_columns(series))

@@ -89,6 +89,17 @@ class Conditional:
         parts = [weighted_quantiles(W, self.y_, levels) for W in self.in_chunks(X, own)]
         return np.concatenate(parts)
 
+    def quantiles_of_rows(self, X: np.ndarray, levels: np.ndarray) -> np.ndarray:
+        """The quantile (contexts, outputs) of each output at a level of its own for each context."""
+        if (levels == levels[:1]).all():
+            return np.diagonal(self.quantiles(X, levels[0]), axis1=1, axis2=2).copy()
+        kinds, kind = np.unique(levels, axis=0, return_inverse=True)
+        found = np.empty(levels.shape)
+        for k, level in enumerate(kinds):
+            rows = np.flatnonzero(kind.ravel() == k)
+            found[rows] = np.diagonal(self.quantiles(X[rows], level), axis1=1, axis2=2)
+        return found
+
     def atoms(self, X: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
         """k equally likely demands (contexts, k, outputs) that stand for each output's distribution.
 

@@ -100,13 +100,14 @@ def headline(evaluated: Evaluated, word: str) -> str:
     saving = parts.saving_against(evaluated, PLAIN)
     paid = f"{plain(saving.cost)} instead of {plain(saving.other)}"
     over = f"over these {len(evaluated.X):,} {word}s"
+    same = f"the same order every {word}" if evaluated.series is None else "the same order of a product every day"
     if not saving.is_sure:
-        return f"The rule costs about as much as the same order every {word}: {paid} {over}."
+        return f"The rule costs about as much as {same}: {paid} {over}."
     gap = plain(abs(saving.other - saving.cost))
     if saving.cost < saving.other:
         told = f"The rule saves {gap} ({share(saving.share)}) {over}: it costs {paid}"
-        return f"{told} with the same order every {word}."
-    return f"The rule costs {gap} ({share(-saving.share)}) more than the same order every {word} {over}: {paid}."
+        return f"{told} with {same}."
+    return f"The rule costs {gap} ({share(-saving.share)}) more than {same} {over}: {paid}."
 
 
 def details(evaluated: Evaluated) -> list[str]:
@@ -146,7 +147,7 @@ def costs_told(evaluated: Evaluated) -> str:
 def amounts(given: Any, of_rows: np.ndarray) -> str:
     """One for all, one for each product, or the range of those of the rows."""
     if isinstance(given, CostColumn):
-        return f"{of_rows.min():,.10g} to {of_rows.max():,.10g}, by product,"
+        return f"{of_rows.min():,.10g} to {of_rows.max():,.10g} (by product)"
     return ", ".join(f"{each:,.10g}" for each in np.ravel(given))
 
 

@@ -4,14 +4,13 @@ The statistic finds lines: a quantity in words with its effect, or with one for 
 """
 
 import itertools
-import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from bilevelax.base.sentences import text, written
 from bilevelax.base.statistics import Interval
-from bilevelax.base.text_table import three_digits
 from bilevelax_paper.item import Config, Records, Table
 
 VERDICTS = ("reproduced", "partly", "not", "inconclusive")
@@ -144,34 +143,6 @@ def judge(claim: Claim, found: Found, records: Records) -> Judged:
     lines |= {what: {name: text(v) for name, v in by_column(line).items()} for what, line in found.beside.items()}
     verdict, (said, paper) = claim.verdict(found), (written([part], words) for part in claim[:2])
     return Judged(said, paper, lines, seeds, verdict, written(claim.reading, words), found.effects[0], claim.holds)
-
-
-def text(value: Any) -> str:
-    """The one format of values: three digits, intervals in brackets, commas. True is said by the sentence itself."""
-    match value:
-        case True:
-            return ""
-        case float():
-            return three_digits(value)
-        case Mapping():
-            return ", ".join(f"{text(name)}: {text(part)}" for name, part in value.items())
-        case list() | tuple() if not isinstance(value, Interval):
-            return ", ".join(map(text, value))
-    return str(value)
-
-
-class Writer(string.Formatter):
-    """Fills templates with values in the one format, or in the template's where it names one."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        return format(value, format_spec) if format_spec else text(value)
-
-
-def written(sentences: Sequence[str], words: Mapping[str, Any]) -> str:
-    """The sentences, filled. One that names a word that is not there, false or empty is left out."""
-    there = lambda name: words.get(name) is not False and words.get(name) not in (None, "", [], {})
-    named = lambda sentence: [name for _, name, _, _ in Writer().parse(sentence) if name]
-    return " ".join(Writer().vformat(one, (), words) for one in sentences if all(map(there, named(one))))
 
 
 def claim_table(claims: Sequence[Judged]) -> Table:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bilevelax.base.statistics import half_width
 from bilevelax.report.curves import LINE_COLOURS
-from bilevelax.report.figures import figure_of, saved
+from bilevelax.report.figures import errors, figure_of, saved, spread
 from bilevelax.report.figures import legend as legend
 from bilevelax.report.figures import reference as reference
 from bilevelax.report.figures import ticks as ticks
@@ -55,27 +54,15 @@ def panels(n: int = 1, rows: int = 1, **kw: Any) -> tuple[Any, np.ndarray]:
 
 
 def band(axes: Any, x: Sequence[float], seeds: Any, method: str, label: str | None = None, **kw: Any) -> None:
-    """The mean over seeds (rows), its 95 % band, and every seed as a thin line."""
-    seeds = np.atleast_2d(np.asarray(seeds, float))
-    shown = kw.pop("color", colour(method))
-    centre, half = seeds.mean(0), half_width(seeds)
-    if len(seeds) > 1:
-        axes.plot(x, seeds.T, color=shown, linewidth=0.4, alpha=0.25)
-        low = centre - half
-        if axes.get_yscale() == "log":
-            low = np.maximum(low, seeds.min(0))
-        axes.fill_between(x, low, centre + half, color=shown, alpha=0.2, linewidth=0)
-    axes.plot(x, centre, color=shown, label=method if label is None else label, linewidth=1.6, **kw)
+    """The mean over seeds (rows) in the method's colour, its 95 % band, and every seed as a thin line."""
+    spread(axes, x, seeds, label=method if label is None else label, color=kw.pop("color", colour(method)), **kw)
 
 
 def points(
     axes: Any, x: Sequence[float], intervals: Sequence[Any], method: str, label: str | None = None, **kw: Any
 ) -> None:
-    """Estimates with their confidence intervals as error bars; what is not finite is not drawn."""
-    value, low, high = np.where(np.isfinite(intervals), intervals, np.nan).T
-    kw = {"color": colour(method), "marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2, **kw}
-    bars = np.maximum([value - low, high - value], 0.0)
-    axes.errorbar(x, value, yerr=bars, label=method if label is None else label, **kw)
+    """Estimates in the method's colour with their confidence intervals as error bars."""
+    errors(axes, x, intervals, label=method if label is None else label, **{"color": colour(method), **kw})
 
 
 def save(figure: Any, out: Path, name: str) -> Path:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bilevelax.base.sentences import text, written
 from bilevelax.base.text_table import as_markdown
 from bilevelax.report.forest import Line, forest
 from bilevelax.run.records import cells as store
 from bilevelax_paper import figures
-from bilevelax_paper.claims import VERDICTS, Judged, claim_table, judged, measured_tables, readings, text, written
+from bilevelax_paper.claims import VERDICTS, Judged, claim_table, judged, measured_tables, readings
 from bilevelax_paper.item import Records, Table, declared
 from bilevelax_paper.items import catalogue
 

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from bilevelax.applications import quadratic
-from bilevelax.base.statistics import Interval, bootstrap, exponent
+from bilevelax.base.statistics import Interval, bootstrap, exponent, steps_needed
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.problem import Problem, X
 from bilevelax.run.records.cells import rounded
@@ -70,19 +70,6 @@ def cells(
     for eps in settings["eps"]:
         for method in makers:
             yield Cell(", ".join([*labels.values(), method, f"eps = {eps:g}"]), partial(work, eps, method))
-
-
-def steps_needed(mean_square: np.ndarray, every: int, eps: float) -> float:
-    """The T from which on the mean over seeds (rows) is at most eps^2, interpolated; nan if it is not in the end."""
-    curve = mean_square.mean(0)
-    above = np.flatnonzero(curve > eps**2)
-    i = int(above[-1]) + 1 if len(above) else 0
-    if i == len(curve):
-        return float("nan")
-    if i == 0:
-        return float(every)
-    high, low = np.log(curve[i - 1]), np.log(curve[i])
-    return float(every * (i + (high - 2 * np.log(eps)) / (high - low)))
 
 
 class Totals:

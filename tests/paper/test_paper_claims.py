@@ -2,6 +2,7 @@
 
 import pytest
 
+from bilevelax.base.sentences import text, written
 from bilevelax.base.statistics import Interval
 from bilevelax.base.text_table import as_markdown
 from bilevelax_paper.claims import (
@@ -17,9 +18,7 @@ from bilevelax_paper.claims import (
     measured_tables,
     readings,
     rule,
-    text,
     where,
-    written,
 )
 from bilevelax_paper.item import Config, Records
 

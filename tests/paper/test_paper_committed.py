@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bilevelax.base.sentences import text
 from bilevelax.base.text_table import as_markdown
 from bilevelax.run.records import cells as store
-from bilevelax_paper.claims import claim_table, judged, measured_tables, text
+from bilevelax_paper.claims import claim_table, judged, measured_tables
 from bilevelax_paper.items import catalogue
 
 ROOT = Path(__file__).parents[2]

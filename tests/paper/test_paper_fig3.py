@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from bilevelax.base.sentences import written
 from bilevelax.base.statistics import Interval, mean, within_seeds
 from bilevelax_paper import formulations as claims
 from bilevelax_paper import formulations as views
-from bilevelax_paper.claims import Claim, Found, judged, written
+from bilevelax_paper.claims import Claim, Found, judged
 from bilevelax_paper.item import Records
 from bilevelax_paper.items import fig3
 from bilevelax_paper.training import Rule, Trial, best

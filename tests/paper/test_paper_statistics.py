@@ -10,6 +10,7 @@ from bilevelax_paper.item import Records
 from bilevelax_paper.items import table1
 from bilevelax_paper.items.tasks import amounts, needed
 from bilevelax_paper.stationarity import Totals
+from bilevelax_paper.timing import spread_of_levels
 
 
 def totals_of(curve):
@@ -86,3 +87,11 @@ def test_the_fit_of_steps_in_K_and_eps_finds_exponents(monkeypatch):
     np.testing.assert_allclose([p.value, b.value], [-4, 0.5], rtol=1e-9)
     one = SimpleNamespace(settings={"plus": {"quadratic": 2}, "fewer": []})
     assert not table1.fit_in_K(one, "quadratic", "RT-MLMC")
+
+
+@pytest.mark.parametrize("K", [1, 2, 5])
+def test_the_spread_of_levels_is_that_of_lower_gradients(K):
+    """Level k with probability 2^-k / (1 - 2^-K) and 2^(k+1) - 2 lower gradients."""
+    times = np.concatenate([np.full(2 ** (K - k), 2 ** (k + 1) - 2.0) for k in range(1, K + 1)])
+    np.testing.assert_allclose(spread_of_levels(K), times.std() / times.mean(), rtol=1e-6)
+    assert spread_of_levels(K + 1) > spread_of_levels(K)

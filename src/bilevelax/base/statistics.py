@@ -83,6 +83,19 @@ def exponent(x: ArrayLike, y: ArrayLike) -> float:
     return float(np.polyfit(np.log(np.asarray(x, float)), np.log(np.asarray(y, float)), 1)[0])
 
 
+def steps_needed(mean_square: np.ndarray, every: int, eps: float) -> float:
+    """The T from which on the mean over seeds (rows) is at most eps^2, interpolated; nan if it is not in the end."""
+    curve = mean_square.mean(0)
+    above = np.flatnonzero(curve > eps**2)
+    i = int(above[-1]) + 1 if len(above) else 0
+    if i == len(curve):
+        return float("nan")
+    if i == 0:
+        return float(every)
+    high, low = np.log(curve[i - 1]), np.log(curve[i])
+    return float(every * (i + (high - 2 * np.log(eps)) / (high - low)))
+
+
 def within_seeds(values: np.ndarray) -> list[Interval]:
     """Means of the columns of (seeds, columns), with intervals that leave out what the seeds' markets differ by:
     Cousineau 2005, with the width corrected as in Morey 2008 (Tutorials in Quantitative Methods for Psychology)."""

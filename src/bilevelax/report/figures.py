@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bilevelax.base.statistics import half_width
+
 SVG: Any = {"svg.hashsalt": "bilevelax", "svg.fonttype": "path"}  # equal data, equal file; fonts are not everywhere
 
 
@@ -33,6 +37,26 @@ def saved(figure: Any, path: str | Path, **kw: Any) -> Path:
 def reference(axes: Any, x: Any, y: Any, label: str, linestyle: str = "dashed") -> None:
     """What theory or the paper says: dashed, or otherwise broken where there are two, and black."""
     axes.plot(x, y, color="black", linestyle=linestyle, linewidth=1.0, label=label)
+
+
+def spread(axes: Any, x: Sequence[float], seeds: Any, *, label: str, color: Any, **kw: Any) -> None:
+    """The mean over seeds (rows), its 95 % band, and every seed as a thin line."""
+    seeds = np.atleast_2d(np.asarray(seeds, float))
+    centre, half = seeds.mean(0), half_width(seeds)
+    if len(seeds) > 1:
+        axes.plot(x, seeds.T, color=color, linewidth=0.4, alpha=0.25)
+        low = centre - half
+        if axes.get_yscale() == "log":
+            low = np.maximum(low, seeds.min(0))
+        axes.fill_between(x, low, centre + half, color=color, alpha=0.2, linewidth=0)
+    axes.plot(x, centre, color=color, label=label, linewidth=1.6, **kw)
+
+
+def errors(axes: Any, x: Sequence[float], intervals: Sequence[Any], **kw: Any) -> None:
+    """Estimates with their confidence intervals as error bars; what is not finite is not drawn."""
+    value, low, high = np.where(np.isfinite(intervals), intervals, np.nan).T
+    look = {"marker": "o", "markersize": 3.5, "linewidth": 1.2, "capsize": 2, **kw}
+    axes.errorbar(x, value, yerr=np.maximum([value - low, high - value], 0.0), **look)
 
 
 def ticks(axes: Any, values: Sequence[float]) -> None:

@@ -32,4 +32,8 @@ def savings(records: Records) -> Found:
     return timing.savings_on(CONFIG, records)
 
 
-CLAIMS = claims_of(CONFIG, {savings: ALONE})
+def spread(records: Records) -> Found:
+    return timing.spread_on(CONFIG, records)
+
+
+CLAIMS = claims_of(CONFIG, {savings: ALONE, spread: timing.POSSIBLE})

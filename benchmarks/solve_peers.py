@@ -4,20 +4,23 @@ Everybody starts at x1 with nothing compiled and stops where |grad F|, judged ex
 share of its first value. `solve` runs as it is, from several keys, and stops by its own certificate, whose time is in
 its row. Peers with Adam are told by the judge when they have arrived, for nothing; they try three learning rates for a
 while and run with the best of them from another key. L-BFGS runs on a sample of a size that a user guesses, drawn once.
-Everyone has a process of its own, and runs of `solve` take turns with the others. Seconds are those of all cores, which
-other programs on the machine disturb less than a clock. A peer's program that serves two targets is compiled once and
-counted in both.
+Everyone has a process of its own, pinned to one core where `taskset` says so, and runs of `solve` take turns with the
+others. Seconds are those of the CPU, which other programs on the machine disturb less than a clock. A peer's program
+that serves two targets is compiled once and counted in both. Peers have `BOUND` CPU seconds for each target, from the
+moment when the problem is there; judging counts nowhere. Who has not arrived then took more than that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,19 +32,19 @@ from rivals import jaxopt_average, jaxopt_cost, jaxopt_drawn
 
 import bilevelax as bx
 
-BOUND = 120  # CPU seconds of a contestant on a regime, judging included
+BOUND = 60.0  # CPU seconds of a contestant for a target, without judging
 REPEATS = 3  # of `solve`
-APART = 4  # looks are a quarter of the way apart: judging 10,000 contexts takes longer than steps
+APART, FAR_APART, COSTLY = 4, 1, 1024  # looks are a quarter of the way apart, or as far again where many are judged
 CONTEXTS = 1024  # of a fixed sample where there are too many, or infinitely many, to take all
 MANY = 10_000
 
 
 class Effort(NamedTuple):
     pilot: float  # CPU seconds of a run that tunes a learning rate
-    limit: float  # of a run that counts
+    limit: float  # of all that a peer does for a target
 
 
-QUICK, FULL = Effort(0.3, 1.0), Effort(1.0, 40.0)
+QUICK, FULL = Effort(0.3, 6.0), Effort(1.0, BOUND)
 
 
 class Watch:
@@ -80,8 +83,27 @@ class Judge(NamedTuple):
     first: float
 
     def __call__(self, x: Any) -> float:
-        share = self.judged(x)[1] / self.first
+        with uncounted():
+            share = self.judged(x)[1] / self.first
         return share if np.isfinite(share) else np.inf
+
+
+@contextlib.contextmanager
+def uncounted() -> Iterator[None]:
+    """What is done here does not count against `end_after`."""
+    (soft, hard), watch = resource.getrlimit(resource.RLIMIT_CPU), Watch()
+    if soft == resource.RLIM_INFINITY:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_CPU, (soft + math.ceil(watch.taken()), hard))
+
+
+def end_after(seconds: float) -> None:
+    """The system ends this process after so many more CPU seconds."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
 
 
 class Run(NamedTuple):
@@ -103,8 +125,9 @@ class Run(NamedTuple):
 def steps_of(one: targets.Compiled, rate: float, seed: int, seconds: float, judge: Judge, share: float) -> Run:
     """Adam until the share is reached or the time is over, without that of judging."""
     carry, taken, looks = one.first(rate), 0.0, []
+    apart = APART if one.regime.contexts <= COSTLY else FAR_APART
     while taken < seconds:
-        for n in targets.chunks(max(targets.FIRST, int(carry.t) // APART)):
+        for n in targets.chunks(max(targets.FIRST, int(carry.t) // apart)):
             watch = Watch()
             carry, _ = one.chunk(carry, random.key(seed), n)
             taken = taken + watch.taken()
@@ -145,7 +168,8 @@ def adam(
         spent = [run.arrival(share) for run in pilots]
         searched = sum(run.looks[-1][0] if met is None else met for run, met in zip(pilots, spent, strict=True))
         if best.rate not in finals:
-            finals[best.rate] = steps_of(one, best.rate, 100, effort.limit, judge, hardest)
+            left_over = effort.limit - prepared - searched
+            finals[best.rate] = steps_of(one, best.rate, 100, left_over, judge, hardest)
         looks = finals[best.rate].looks
         end, left = next((look for look in looks if look[1] <= share), looks[-1])
         rows.append(row(contest, share, f"{who} {label}, rate {best.rate:g}", prepared + searched + end, left))
@@ -183,6 +207,7 @@ def rows_of(who: str, contest: Contest, effort: Effort, repeat: int) -> list[dic
     regime, n = contest.regime, samples(contest.regime)
     judged = targets.judge(regime)
     judge = Judge(judged, judged(regime.app.x1)[1])
+    end_after(BOUND * len(contest.shares))
     if who == "solve":
         return ours(contest, judge, repeat)
     if who == FIXED:
@@ -222,7 +247,7 @@ def together(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def alone(who: str, contest: Contest, quick: bool, repeat: int = 0) -> list[dict[str, Any]]:
-    """The rows of a process of its own, ended after `BOUND` CPU seconds; a second call reads them from disk."""
+    """The rows of a process of its own, which has `BOUND` CPU seconds a target; a second call reads them from disk."""
     shares = ",".join(map(str, contest.shares))
     words = [contest.regime.name, who, shares, str(repeat), *["--quick"] * quick]
     place = RESULTS / "solve_peers" / f"{slug(' '.join(words))}.json"  # remove the folder to start over
@@ -235,7 +260,7 @@ def alone(who: str, contest: Contest, quick: bool, repeat: int = 0) -> list[dict
 def measured(who: str, contest: Contest, words: list[str]) -> list[dict[str, Any]]:
     done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=False)
     if done.returncode == -signal.SIGXCPU:
-        ended = None, np.inf, f"ended after {BOUND} CPU s"
+        ended = None, np.inf, f"ended after {BOUND:g} CPU s"
         return [row(contest, share, who, *ended) for share in contest.shares]
     if done.returncode:
         raise RuntimeError(f"{who} on {contest.regime.name}: {done.stderr[-2000:]}")
@@ -243,7 +268,6 @@ def measured(who: str, contest: Contest, words: list[str]) -> list[dict[str, Any
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_CPU, (BOUND, BOUND + 5))
     name, who, shares, repeat, *quick = sys.argv[1:]
     (contest,) = contests(bool(quick), [name])
     contest = contest._replace(shares=tuple(map(float, shares.split(","))))

@@ -12,8 +12,15 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.applications import quadratic as quadratic_application
-from bilevelax.run.lanes import LANES
+from bilevelax.diagnostics.certify import OF_GRADIENT, Certificate
+from bilevelax.exact.evaluate import Evaluation
+from bilevelax.run.lanes import LANES, SAMPLES
+from bilevelax.run.looks import Look
+from bilevelax.run.reasons import notes
+from bilevelax.run.records.progress import Progress
 from bilevelax.run.sampled import Sample
+from bilevelax.run.solve import teller
+from bilevelax.run.solving import MOST_SAMPLES, Solving, Wanted
 
 
 def follower(f, draw, d=2, **more):
@@ -84,6 +91,63 @@ def bowl(y, eta):
 
 def normal(key):
     return random.normal(key, (2,))
+
+
+def powers(square):
+    """CSO with F = x^4 / 4 - x, whose mean over n samples of eta is x^4 (1 + 6 s + 3 s^2) / 4 - x, s = square / n."""
+    return bx.conditional_stochastic(
+        lambda x, u, xi: jnp.sum(u**4 / 4 - u + x * xi),
+        lambda x, eta, xi: x * (1 + square**0.5 * eta),
+        lambda key, data: random.normal(key, (1,)) / 10,
+        lambda key, xi, data: random.normal(key, (1,)),
+    )
+
+
+@pytest.mark.slow
+def test_the_end_is_right_where_samples_of_a_context_bias_the_gradient(key):
+    """No unbiased estimator is needed at the end: n grows until its bias of order 1/n is below the goal."""
+    result = bx.solve(powers(5.0), jnp.full(1, 2.0), key=key, tol=0.05, progress=False)
+    true = lambda x: abs(float(x) ** 3 - 1)
+    assert result.certified and true(result.x[0]) <= result.goal
+    assert result.stages[-1].n > result.stages[0].n
+    s = 5.0 / result.stages[0].n
+    assert true((1 + 6 * s + 3 * s**2) ** (-1 / 3)) > result.goal  # negative control: the answer for the first n
+
+
+def test_nothing_is_certified_while_the_bias_of_its_samples_may_count(key):
+    """A gradient below the goal whose bias is not: more samples first; where there are no more, a note."""
+    solving = Solving(powers(5.0), jnp.full(1, 2.0), key, Wanted(0.01, 1.0, 0.95))
+    sample = Sample(powers(5.0), jnp.full(1, 2.0), key, LANES, SAMPLES, False)
+    small = Look(
+        Certificate(0.1, 0.0, 0.9, 0.95, LANES, OF_GRADIENT), Evaluation(0, 0, 0, 0, LANES), 0.3, 0.1, 2.0, False
+    )
+    assert solving.verdict(small, sample) is None
+    assert solving.verdict(small._replace(bias=0.5), sample) == "certified"  # negative control
+    told = lambda look: notes("certified", look, 1.0, solving.known, MOST_SAMPLES, None)
+    assert "bias the gradient by 2 or more" in told(small)[0] and not told(small._replace(bias=0.5))
+    solving.n = MOST_SAMPLES
+    assert solving.verdict(small, sample) == "certified"
+
+
+def test_samples_grow_where_their_bias_hides_the_gradient(key):
+    """Before the gradient at x1 is told from zero there is no goal; contexts alone would grow to no end."""
+    solving = Solving(powers(10.0), jnp.full(1, 2.0), key, Wanted(0.01, None, 0.95))
+    sample = Sample(powers(10.0), jnp.full(1, 2.0), key, LANES, SAMPLES, False)
+    unknown = Look(
+        Certificate(4.0, 0.0, 90.0, 0.95, LANES, OF_GRADIENT), Evaluation(0, 0, 0, 0, LANES), 2, 3.0, 6.0, False
+    )
+    assert not solving.goal and solving.misled(unknown, sample)
+    assert not solving.misled(unknown._replace(bias=1.0), sample)  # negative control
+
+
+def test_a_line_tells_stage_gradient_interval_and_time_left(monkeypatch, capsys):
+    """On 80 columns, however small the numbers."""
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {"stage": 12, "grad": 1.2e-5, "low": 1.1e-6, "high": 1.5e-5, "goal": 1e-5, "t": 3}
+    with Progress(100, True, "solve", counts=False) as bar:
+        teller(bar, [])(row, None)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "stage 12  |grad F| 1.2e-05  [1.1e-06, 1.5e-05]" in line and "left" in line and len(line.rstrip()) <= 80
 
 
 FAILURES = {

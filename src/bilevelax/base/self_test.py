@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from bilevelax._xla import FLAG, jaxlib_version
-from bilevelax.base.compiling import LEVEL, fusion_off
+from bilevelax.base.compiling import AT_ONCE, fusion_off
 
 LENGTHS = (2_100, 16_385, 32_768, 33_000, 40_000, 43_000, 65_000)  # numbers of rows
 SIZES = (2, 3)  # of the products W e that are squared and added
 TOLERANCE = 1e-3  # single precision sums 65,000 numbers to about 1e-5
-FAST = {LEVEL: 0}  # the faults are in what XLA hands on to LLVM: without LLVM's optimisations all of them show
+FAST = AT_ONCE  # the faults are in what XLA hands on to LLVM: without LLVM's optimisations all of them show
 
 
 class Wrong(NamedTuple):

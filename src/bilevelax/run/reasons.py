@@ -32,7 +32,7 @@ def name_of(look: Look) -> str:
     return look.certificate.of.removesuffix("^2")
 
 
-def notes(reason: str, look: Look, known: Curvature, finite: int | None) -> tuple[str, ...]:
+def notes(reason: str, look: Look, goal: float, known: Curvature, n: int, finite: int | None) -> tuple[str, ...]:
     """What a reader should know besides."""
     found = []
     if known.bent and reason != "unbounded":
@@ -41,5 +41,10 @@ def notes(reason: str, look: Look, known: Curvature, finite: int | None) -> tupl
         found.append(
             "F did not vary over the contexts drawn: right where nothing is random, and what a sampler that ignores "
             "its key looks like."
+        )
+    if look.bias > goal:
+        found.append(
+            f"{n} samples of a context bias the gradient by {look.bias:.3g} or more. Halving takes the part of "
+            "order 1/n away, not that of 1/n^2: ask `certify`, which has none."
         )
     return tuple(found)

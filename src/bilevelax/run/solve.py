@@ -97,7 +97,7 @@ def solve(
     check_shapes(problem, x1)
     shares = restarts + 1  # of the budget, and of what may go wrong
     wanted = Wanted(tol, atol, 1 - (1 - level) / shares, budget_seconds and budget_seconds / shares, constraint)
-    with Progress(100, progress, "solve") as bar:
+    with Progress(100, progress, "solve", counts=False) as bar:
         told = teller(bar, callbacks)
         bar.note("compiling")
         first = Solving(problem, x1, key, wanted, told, place_on(mesh))
@@ -114,12 +114,17 @@ def teller(bar: Progress, callbacks: Iterable[Callback]) -> Callback:
         first.append(row["grad"])
         way = math.log(max(first[0] / row["goal"], 1 + 1e-9)) if row["goal"] else 1.0
         done = math.log(max(first[0] / max(row["grad"], 1e-300), 1.0)) / way
-        shown = {name: row[name] for name in ("stage", "grad", "low", "high", "goal", "F")}
-        bar.update(round(100 * min(done, 0.99)), shown)
+        bar.told(round(100 * min(done, 0.99)), words(row))
         for callback in callbacks:
             callback(row, x)
 
     return told
+
+
+def words(row: Row) -> list[str]:
+    """Of the progress line: on 80 columns there is room for the interval."""
+    interval = f"[{row['low']:.2g}, {row['high']:.2g}]"
+    return [f"stage {row['stage']}", f"|grad F| {row['grad']:.2g}", interval, f"goal {row['goal']:.2g}"]
 
 
 def run(solving: Solving, checkpoint: Checkpoint | None = None, resume: str = "auto") -> Solved:

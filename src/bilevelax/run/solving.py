@@ -160,12 +160,12 @@ class Solving:
         if self.first:
             self.record(point.debiased(), look)
         first, steps, ended = look, 0, point
-        if self.first and self.verdict(look) is None:
+        if self.first and self.verdict(look, sample) is None:
             steps, ended = self.descend(sample, point.debiased() if self.debias else point, look)
             look = self.judged(ended, sample) if sample.exact else look  # nothing is random: no fresh draws are needed
-            self.reason = self.reason or (self.verdict(look) if sample.exact else None)
+            self.reason = self.reason or (self.verdict(look, sample) if sample.exact else None)
         elif self.first:
-            self.reason = self.verdict(look)
+            self.reason = self.verdict(look, sample)
         self.look, self.cost = look, self.cost + sample.cost
         self.stages.append(self.stage(sample, first, ended, steps, self.evaluations - before, self.seconds - began))
         if self.reason is None:
@@ -179,10 +179,18 @@ class Solving:
             sample.m, sample.n, kind, steps, evaluations, seconds, look.grad, low, high, left, ended.noise, look.bias
         )
 
-    def verdict(self, look: Look) -> str | None:
-        if look.heavy and (look.certificate.n >= HEAVY or look.certificate.norm_high <= self.goal):
+    def verdict(self, look: Look, sample: Sample) -> str | None:
+        there = look.certificate.norm_high <= self.goal
+        if look.heavy and (look.certificate.n >= HEAVY or there):
             return "heavy tails"
-        return "certified" if look.certificate.norm_high <= self.goal else None
+        return "certified" if there and not self.misled(look, sample) else None
+
+    def misled(self, look: Look, sample: Sample) -> bool:
+        """Is the bias of n samples, which halving takes away, so large that what is left of it may count too?
+
+        Before there is a goal: is it what hides the gradient?
+        """
+        return look.bias > (self.goal or look.noise) and self.n < min(MOST_SAMPLES, SAMPLES * sample.together)
 
     def descend(self, sample: Sample, point: Point, look: Look) -> tuple[int, Point]:
         """On this sample, until its gradient is below its noise: how many steps, and where they ended."""
@@ -219,7 +227,7 @@ class Solving:
         """The next sample: as large as the goal asks for, or nearly; a reason to stop where that is too large."""
         if look.bias > self.goal / ROOM:
             self.debias = True
-        if self.goal and look.bias > self.goal and self.n < min(MOST_SAMPLES, SAMPLES * sample.together):
+        if self.misled(look, sample):
             self.n *= 4
         noise = max(look.noise, ended.noise)
         wanted = sample.m * (ROOM * noise / self.goal) ** 2 if self.goal else GROWTH * sample.m
@@ -285,5 +293,5 @@ class Solving:
             stages=self.stages,
             reason=self.reason,
             why=why,
-            notes=notes(self.reason, look, self.known, self.finite),
+            notes=notes(self.reason, look, self.goal, self.known, self.stages[-1].n, self.finite),
         )

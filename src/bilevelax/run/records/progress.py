@@ -8,15 +8,15 @@ from typing import Any
 from bilevelax.run.records.history import is_level_count
 
 LEFT_OUT = ("t", "seconds", "xi", "eta", "grad_f", "grad_g", "hess_g", "cross_g", "level")  # told by the bar, or dull
-BAR = 20
-ROOM = 2 * len("0:00:00") + BAR + len("left") + 6  # what stands beside the label, the counts and the values
+BAR, SHORT_BAR = 20, 5
+TIMES = 2 * len("0:00:00") + len("left") + 6  # what stands beside the label, the bar, the counts and the values
 
 
 class Progress:
     """``with Progress(T) as bar: bar.update(t, row)``."""
 
-    def __init__(self, total: int, enabled: bool | None = None, label: str = "minimize") -> None:
-        self.total, self.label = total, label
+    def __init__(self, total: int, enabled: bool | None = None, label: str = "minimize", counts: bool = True) -> None:
+        self.total, self.label, self.counts = total, label, counts
         self.bar: Any = None
         if enabled is False:
             return
@@ -31,8 +31,8 @@ class Progress:
         if enabled or console.is_terminal or console.is_jupyter:
             self.bar = progress.Progress(
                 progress.TextColumn("{task.description}"),
-                progress.BarColumn(BAR),
-                progress.MofNCompleteColumn(),
+                progress.BarColumn(BAR if counts else SHORT_BAR),
+                *([progress.MofNCompleteColumn()] if counts else []),
                 progress.TimeElapsedColumn(),
                 progress.TextColumn("left"),
                 progress.TimeRemainingColumn(),
@@ -60,13 +60,22 @@ class Progress:
         if self.bar:
             self.bar.update(self.task, completed=done, values=self.values(row))
 
+    def told(self, done: int, parts: list[str]) -> None:
+        """Likewise in words, the most important first."""
+        if self.bar:
+            self.bar.update(self.task, completed=done, values=self.fitting(parts))
+
     def values(self, row: dict[str, float]) -> str:
-        """As many as fit in the line: they must not squeeze out the time left."""
         shown = [name for name in row if name not in LEFT_OUT and not is_level_count(name)]
-        room = self.bar.console.width - ROOM - len(self.label) - len(f"{self.total}/{self.total} ")
+        return self.fitting([f"{name} {row[name]:.4g}" for name in shown])
+
+    def fitting(self, parts: list[str]) -> str:
+        """As many as fit in the line: they must not squeeze out the time left."""
+        bar = BAR + len(f"{self.total}/{self.total} ") if self.counts else SHORT_BAR
+        room = self.bar.console.width - TIMES - bar - len(self.label)
         text = ""
-        for name in shown:
-            longer = f"{text}  {name} {row[name]:.4g}".strip()
+        for part in parts:
+            longer = f"{text}  {part}".strip()
             if len(longer) > room:
                 break
             text = longer

@@ -126,7 +126,7 @@ def steps_of(one: targets.Compiled, rate: float, seed: int, seconds: float, judg
     """Adam until the share is reached or the time is over, without that of judging."""
     carry, taken, looks = one.first(rate), 0.0, []
     apart = APART if one.regime.contexts <= COSTLY else FAR_APART
-    while taken < seconds:
+    while taken < seconds or not looks:
         for n in targets.chunks(max(targets.FIRST, int(carry.t) // apart)):
             watch = Watch()
             carry, _ = one.chunk(carry, random.key(seed), n)

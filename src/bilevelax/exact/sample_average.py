@@ -37,23 +37,16 @@ class Average(NamedTuple):
     inside: Inside | None = None  # the set that y is chosen from
 
 
-def of_stack(
-    problem: Problem, x: X, xi: Xi, etas: Eta, weights: jax.Array, size: Count, traced: bool = False
-) -> Average:
-    """The average over samples in memory. ``weights`` sum to one; ``size`` of them are not zero.
-
-    ``traced``: inside a program, which then traces g's derivatives once for all places where they are.
-    """
+def of_stack(problem: Problem, x: X, xi: Xi, etas: Eta, weights: jax.Array, size: Count) -> Average:
+    """The average over samples in memory. ``weights`` sum to one; ``size`` of them are not zero."""
     mean, eta = problem.weighted(), (etas, weights)
-    again: Any = jax.jit if traced else lambda function: function
-    value_g, slope = again(lambda *at: mean.value_g(*at)), again(lambda *at: mean.grad_g(*at))
     return Average(
         f=lambda y: mean.f(x, y, eta, xi),
         grad_f=lambda y: mean.grad_f(x, y, eta, xi),
-        grad_g=lambda y: slope(x, y, eta, xi),
-        value_g=lambda y: value_g(x, y, eta, xi),
-        hess_g=lambda y: jax.linearize(lambda y: slope(x, y, eta, xi), y)[1],
-        cross_g=lambda y, r: jax.vjp(lambda x: slope(x, y, eta, xi), x)[1](r)[0],
+        grad_g=lambda y: mean.grad_g(x, y, eta, xi),
+        value_g=lambda y: mean.value_g(x, y, eta, xi),
+        hess_g=lambda y: mean.linear_hess_g(x, y, eta, xi),
+        cross_g=lambda y, r: mean.cross_g(x, y, eta, xi, r),
         size=size,
         inside=inside_of(problem, x, xi),
     )

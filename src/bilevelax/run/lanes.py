@@ -134,8 +134,7 @@ def answers(problem: Problem, x: X, chunk: Chunk, parts: Any, each: Any, at_once
 
     def one(k: Any, lane: Chunk) -> tuple[Any, Any, Any, Y, Cost]:
         xi, etas, weights, start = lane
-        size = jnp.sum(weights > 0, dtype=jnp.int32)
-        average = of_stack(problem, x, xi, etas, part_weights(weights, k), size, traced=True)
+        average = of_stack(problem, x, xi, etas, part_weights(weights, k), jnp.sum(weights > 0, dtype=jnp.int32))
         average = average if stored else shared(average, each)
         warm = problem.carrying(start).replace(guess=lambda x, xi, data: data[1])
         response = respond_from_start(average, warm, x, xi, solver, linear)

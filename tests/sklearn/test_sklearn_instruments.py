@@ -103,9 +103,10 @@ def test_a_kernel_finds_a_curve_that_regression_misses(conditional):
     assert error(found) < 0.2 < 0.3 < error(IVRegressor("kernel", components=20).fit(X, y))
 
 
-def test_a_network_finds_it_too():
+@pytest.mark.parametrize("conditional", ["joint", Neighbours(30)])
+def test_a_network_finds_it_too(conditional):
     X, y, Z = curved(600)
-    found = IVRegressor("network", components=8, width=8, random_state=0).fit(X, y, Z)
+    found = IVRegressor("network", conditional=conditional, components=8, width=8, random_state=0).fit(X, y, Z)
     assert error(found) < 0.4 and found.solved_.certified
 
 
@@ -130,7 +131,6 @@ def test_solve_on_the_bilevel_problem_finds_the_closed_form():
     [
         (dict(structural="cubic"), "`structural` of IVRegressor must be one of 'linear', 'kernel', 'network'"),
         (dict(conditional="oracle"), "`conditional` of IVRegressor must be one of 'joint'"),
-        (dict(structural="network", conditional="knn"), "`conditional` of IVRegressor must be 'joint' for a network"),
         (dict(alpha=-1.0), "`alpha` of IVRegressor must be a positive number"),
     ],
 )

@@ -31,6 +31,7 @@ from bilevelax.sklearn._first_stage import (
 )
 from bilevelax.sklearn._structural import Functions, Ridge
 from bilevelax.sklearn.conditional import CONDITIONALS, Conditional, make_conditional
+from bilevelax.sklearn.joint import with_conditional
 from bilevelax.sklearn.model_folder import require
 from bilevelax.sklearn.persist_rules import KeptInFolder, require_above_zero
 
@@ -126,11 +127,6 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
             require_positive("alpha", owner, self.alpha, optional=True)
         if not isinstance(self.conditional, Conditional):
             require_choice("conditional", owner, self.conditional, ("joint", *CONDITIONALS[:3]))
-        if self.structural == "network" and self.conditional != "joint":
-            raise ValueError(
-                f"`conditional` of {owner} must be 'joint' for a network. Got {self.conditional!r}; take a kernel, "
-                "or sklearn.with_conditional and solve."
-            )
 
     def _instruments(self, Z: Any, X: np.ndarray) -> np.ndarray:
         Z = check_array(Z, dtype=np.float64, input_name="Z", ensure_2d=False)
@@ -189,12 +185,16 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
         self.intercept_ = float(self.centre_ + self.scale_ * self.weights_[0] - self.coef_ @ self.functions_.low)
 
     def _fit_network(self, X: np.ndarray, target: np.ndarray, Z: np.ndarray, phi: np.ndarray) -> IVRegressor:
-        """`solve` on the problem of the application, reduced to the functions of the instrument."""
+        """`solve` on the problem of the application: in functions of the instrument, or with weights on rows."""
         self.alpha_ = NETWORK_PENALTY if self.alpha is None else float(self.alpha)
         self.functions_ = Functions.of(X, None)
-        rows = Observed(self.functions_(X)[:, 1:], target, phi)
-        basis = Basis("functions of the instrument", lambda z: Given(lambda each: each), redundant=True)
-        problem = reduced(pairs(network, rows, self.alpha_), basis)
+        scaled = self.functions_(X)[:, 1:]
+        if self.conditional == "joint" or Z is X:
+            basis = Basis("functions of the instrument", lambda z: Given(lambda each: each), redundant=True)
+            problem = reduced(pairs(network, Observed(scaled, target, phi), self.alpha_), basis)
+        else:
+            joint = pairs(network, Observed(scaled, target, Z), self.alpha_)
+            problem = with_conditional(joint, self.conditional, random_state=self.seed_)
         start = first_network(X.shape[1], self.width, random.key(self.seed_))
         self.solved_ = solve(problem, start, key=random.key(self.seed_), tol=3e-3, progress=False)
         self.weights_ = jax.tree.map(np.asarray, self.solved_.x)

@@ -103,7 +103,7 @@ CHANGED = {
     "a setting that is none": (settings(evil=1), "`settings` must be a map without 'evil'"),
     "costs of more products": (
         settings(holding_cost=[1, 2]),
-        "`settings.holding_cost` must be a number, or a list of 1",
+        "`settings.holding_cost` must be a number, a list of 1, or one of ",
     ),
     "a cost that is a word": (settings(holding_cost=["1"]), "`settings.holding_cost"),
     "a unit of nothing": (fitted(unit=0), "`fitted.unit` must be a number in"),

@@ -90,7 +90,7 @@ def test_tune_finds_out_an_estimator_that_ignores_the_set(name):
     _, drawn, x, _ = case(name)
     batch = bx.minibatch(bx.saa(16), 4, contexts="spread")
     among = {"on the set": batch, "told nothing of it": blind(batch)}
-    tuned = bx.tune(drawn, x, key=random.key(2), budget_seconds=60, among=among)
+    tuned = bx.tune(drawn, x, key=random.key(2), budget_seconds=600, among=among)
     bias = {trial.name: trial.bias for trial in tuned.trials}
     assert tuned.choice == "on the set" and bias["told nothing of it"].decided(tuned.tol) is False, tuned
     assert bias["on the set"].decided(tuned.tol) is not False, tuned

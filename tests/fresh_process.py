@@ -22,7 +22,7 @@ def clean(**environment):
     return {name: value for name, value in os.environ.items() if name not in ours} | environment
 
 
-def python(*words, folder=None, timeout=600, **environment):
+def python(*words, folder=None, timeout=850, **environment):
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder,
@@ -42,7 +42,7 @@ def server():
     return started
 
 
-def forked(*words, folder=None, timeout=600, **environment):
+def forked(*words, folder=None, timeout=850, **environment):
     """`python` without the seconds of importing JAX and others: a fork of a process that has, and did no more."""
     if sys.platform != "linux":
         return python(*words, folder=folder, timeout=timeout, **environment)

@@ -24,7 +24,7 @@ DIAGNOSED_CALLS = 32  # of the estimator, behind its bias and variance
 
 @program(static_argnames=("estimator",))
 def _calls(key: Key, problem: Problem, x: X, contexts: Xi, grads: Any, estimator: Estimator) -> Means:
-    return means(key, problem, x, contexts, grads, estimator=estimator, batches=DIAGNOSED_CALLS)  # type: ignore[no-any-return]
+    return means(key, problem, x, contexts, grads, estimator=estimator, batches=DIAGNOSED_CALLS)
 
 
 def diagnosis(estimator: Estimator) -> Callable[[Problem, X, Key], dict[str, float]]:

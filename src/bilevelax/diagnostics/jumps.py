@@ -71,7 +71,7 @@ def _along_lines(key: Key, problem: Problem, x: X, contexts: Xi, answers: Y, lin
         xi, y = at(contexts, line.answer), at(answers, line.answer)
         eta = problem.conditional(random.fold_in(key, number), xi)
         along = _direction(line, problem, x, xi, y, at(answers, jnp.maximum(line.other, 0)))
-        return [_errors(lambda y, loss=loss: loss(x, y, eta, xi), y, along, line.t) for loss in (problem.f, problem.g)]  # type: ignore[misc]
+        return [_errors(lambda y, loss=loss: loss(x, y, eta, xi), y, along, line.t) for loss in (problem.f, problem.g)]
 
     return lax.map(one, (jnp.arange(len(lines.t), dtype=jnp.int32), lines))
 

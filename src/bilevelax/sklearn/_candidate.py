@@ -9,8 +9,8 @@ import numpy as np
 MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
 
 
-LINEAR = "linear quantile"
-RIVALS = ("quantile", "neighbours", LINEAR, "forest", "boosted quantile")  # may order instead of a rule
+LINEAR, BOOSTED = "linear quantile", "boosted quantile"
+RIVALS = ("quantile", LINEAR, "neighbours", "forest", BOOSTED)  # may order instead of a rule; the simplest first
 BLEND = "mean of forest and rule"  # and so may this
 
 

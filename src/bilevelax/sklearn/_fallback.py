@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bilevelax.sklearn._candidate import BLEND, RIVALS
+from bilevelax.sklearn._candidate import BLEND, BOOSTED, LINEAR, RIVALS
 from bilevelax.sklearn._choosing import Search
 
 FEW_ROWS = 10_000  # above it, boosting and linear programs would take minutes
 RULE = "rule"
-PREFERRED = ("quantile", "linear quantile", "neighbours", "forest", "boosted quantile")  # the simplest first
 NEAR, WORTH = 0.5, 0.01  # standard errors of the mean difference to the cheapest; or this share of its cost
 BLOCKS = 6  # of a fold: days in a row are not independent, so that errors are those of means over blocks
 
@@ -20,7 +19,7 @@ def rivals(model: Any, rows: int) -> dict[str, Any]:
     """Baselines with the model's costs, by name."""
     from bilevelax.sklearn.baselines import baselines  # that part stands on this one
 
-    slow = () if rows <= FEW_ROWS else ("linear quantile", "boosted quantile")
+    slow = () if rows <= FEW_ROWS else (LINEAR, BOOSTED)
     made = baselines(model.holding_cost, model.backlog_cost, random_state=model.seed_)
     return {name: made[name] for name in RIVALS if name not in slow}
 
@@ -49,7 +48,7 @@ def preferred(costs: dict[str, list[np.ndarray]]) -> str:
     means = {name: float(np.concatenate(each).mean()) for name, each in costs.items()}
     best = min(means, key=means.__getitem__)
     own = [name for name in (RULE, BLEND) if name in costs]
-    for name in [*sorted(own, key=means.__getitem__)[:1], *(name for name in PREFERRED if name in costs)]:
+    for name in [*sorted(own, key=means.__getitem__)[:1], *(name for name in RIVALS if name in costs)]:
         behind = [mine - least for mine, least in zip(costs[name], costs[best], strict=True)]
         if means[name] - means[best] <= max(NEAR * standard_error(behind), WORTH * means[best]):
             return name

@@ -94,7 +94,7 @@ def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str
     if model.fallback_ and "X" not in arrays:
         arrays |= dict(zip(("X", "y"), model._kept_rows(), strict=True))
     arrays |= trees_of(model, arrays)
-    arrays |= lines_of(model, arrays)
+    arrays |= lines_of(model)
     stored = {f"policy_{i}": a for i, a in enumerate(model._arrays)} | arrays
     stored["move_scales"] = model.move_scales_
     for name in ("contexts", "demands"):
@@ -180,13 +180,9 @@ def trees_of(model: RobustNewsvendor, arrays: Mapping[str, np.ndarray]) -> dict[
     return forest.trees_.stored() if same and len(forest.trees_.left) <= MOST_NODES else {}
 
 
-def lines_of(model: RobustNewsvendor, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The linear quantiles on the rows that are kept, where these order: nobody solves that program again to order."""
-    if model.fallback_ != LINEAR:
-        return {}
-    from bilevelax.sklearn.baselines import LinearQuantile
-
-    return {"lines": LinearQuantile(model.holding_cost, model.backlog_cost).fit(arrays["X"], arrays["y"]).lines_}
+def lines_of(model: RobustNewsvendor) -> dict[str, np.ndarray]:
+    """The linear quantiles, where these order: nobody solves that program again to order."""
+    return {"lines": model._instead().lines_} if model.fallback_ == LINEAR else {}
 
 
 def kept_trees(folder: Path, model: Any) -> Trees | None:

@@ -31,7 +31,7 @@ def of_laws() -> bx.Problem:
     """F(x) = E (x - xi)^2 / 2 by a follower y* = x; the law of xi is data."""
 
     def sample_context(key: Any, data: Any) -> Any:
-        return lax.switch(data, [lambda key, law=law: law(key).astype(float) for law in LAWS.values()], key)[None]  # type: ignore[misc]
+        return lax.switch(data, [lambda key, law=law: law(key).astype(float) for law in LAWS.values()], key)[None]
 
     return bx.Problem(
         f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2,

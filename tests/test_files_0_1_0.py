@@ -1,6 +1,7 @@
 """Files written by bilevelax 0.1.0 (tests/files_0_1_0, made by the script there) are read, and its runs go on."""
 
 import csv
+import hashlib
 import json
 import shutil
 
@@ -12,11 +13,13 @@ from typer.testing import CliRunner
 
 import bilevelax as bx
 from bilevelax import datasets
+from bilevelax.applications import quadratic
 from bilevelax.cli import app
 from bilevelax.run.records import fingerprint
 
 FILES = make.HERE
 RESULT = bx.Result.load(FILES / "result")
+EIGENVECTORS = "566be06f0687"  # of the quadratic's A, where its run began: LAPACK's last bits depend on the processor
 BEGUN_BEFORE = "ignore:The run in .* was begun by bilevelax 0.1.0"
 
 
@@ -88,8 +91,13 @@ def test_another_store_is_another_run():
 @pytest.mark.filterwarnings(BEGUN_BEFORE)
 def test_the_same_command_goes_on(copy):
     further = [{"20": "40"}.get(word, word) for word in make.QUADRATIC]
-    output = goes_on(lambda: invoke(*further, "--out", copy / "quadratic"))
-    assert output is None or "Went on from t = 20" in output
+    again = lambda: invoke(*further, "--out", copy / "quadratic")
+    if hashlib.sha256(quadratic.matrices().Q.tobytes()).hexdigest().startswith(EIGENVECTORS):
+        output = goes_on(again)
+        assert output is None or "Went on from t = 20" in output
+    else:  # another g, though by its last bits only
+        with pytest.raises(ValueError, match=r"holds another run: (`g` of the problem|a version) changed"):
+            again()
 
 
 def test_another_version_does_not_go_on_in_silence():

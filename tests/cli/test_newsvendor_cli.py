@@ -197,7 +197,17 @@ WRONG = {
         (),
         "would both become 'shop=a'. Rename one of them",
     ),
+    "penalty below 0": (HEADER, days(), ("--penalty", -1), "`--penalty` must be a positive number. Got -1"),
+    "policy": (HEADER, days(), ("--policy", "tree"), "`--policy` must be mlp, soft_forest, linear or auto. Got 'tree'"),
+    "steps": (HEADER, days(), ("--max-iter", 0), "`--max-iter` must be 1 or more. Got 0"),
+    "dates": (HEADER, days(), ("--dates", "years"), "`--dates` must be plain, season, trend or auto. Got 'years'"),
     "folds": (HEADER, days(), ("--folds", 0), "`--folds` must be 1 or more. Got 0"),
+    "many folds": (
+        HEADER,
+        days(),
+        ("--folds", 50),
+        "`--folds` must make folds of at least 4 rows to train on and 2 to judge by. Got one of 10 and 1 from 60 rows",
+    ),
     "perturb": (HEADER, days(), ("--perturb", "shop"), "`--perturb` names 'shop', which is no column of numbers"),
     "no date column": (HEADER, days(), ("--date", "when"), "has no column 'when', which holds the dates"),
     "no dates": (
@@ -216,6 +226,7 @@ def test_wrong_files(name, tmp_path):
     done = invoke("fit", write(tmp_path / "wrong.csv", [header, *rows]), *QUICK, *options, "--out", tmp_path / "model")
     assert done.exit_code == 1 and isinstance(done.exception, ValueError)
     assert sentence in str(done.exception)
+    assert "RobustNewsvendor" not in str(done.exception)  # an internal name
 
 
 def test_wrong_files_without_a_table(tmp_path):

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from bilevelax.cli._newsvendor_later import drift
+from bilevelax.cli._newsvendor_options import in_option_names, told_in_option_names
 from bilevelax.cli._newsvendor_work import JudgedModel
 from bilevelax.cli.newsvendor import fit_lines
 from bilevelax.sklearn.conditional import Neighbours
@@ -35,3 +37,12 @@ def test_a_path_of_penalties_is_told_only_where_something_may_move():
     moved, price = fit_lines(model, ["rain"], ["lamb"])
     assert moved == "May move: rain"
     assert price == "Penalty inf, 60 steps (validation cost by penalty inf: 12,346, 0.3: 20,000)"
+
+
+def test_sentences_of_the_estimator_name_options():
+    told = in_option_names("`cv` of RobustNewsvendor must be an integer >= 2. Got 1.")
+    assert told == "`--folds` must be an integer >= 2. Got 1."
+    assert in_option_names("`conditional` of RobustNewsvendor rests on few.") == "The law of demand rests on few."
+    assert in_option_names("This RobustNewsvendor was read.") == "This model was read."
+    with pytest.raises(ValueError, match=r"^Orders must be finite"), told_in_option_names():
+        raise ValueError("Orders of RobustNewsvendor must be finite.")

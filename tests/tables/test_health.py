@@ -28,6 +28,8 @@ def written(tmp_path, text, name="days.csv"):
         (['"12,5"', "7"], [12.5, 7], "',' is the decimal mark"),
         (['"1,234"', '"12,000.5"'], [1234, 12000.5], "',' separates thousands"),
         (["1 234", "999"], [1234, 999], "'1 234' is read as 1234"),
+        (["EUR 1.99", "12 USD"], [1.99, 12], "'EUR 1.99' is read as 1.99"),
+        (["21.5 \u00b0C", "3"], [21.5, 3], "'21.5 \u00b0C' is read as 21.5"),
         (["3", "-", "?", "4"], [3, np.nan, np.nan, 4], "2 cells hold '-', '?' and count as missing"),
     ],
 )
@@ -53,6 +55,16 @@ def test_a_point_before_three_digits_in_a_file_of_semicolons_is_asked_about(tmp_
     ]
     (tmp_path / "b.csv").write_text("rain;demand\n1;1.810\n2;2.82\n")
     assert not read_told(tmp_path / "b.csv").notes
+
+
+def test_a_point_before_three_digits_beside_whole_numbers_is_asked_about(tmp_path):
+    """960 and 1.440 in one column of a file of commas: 960 and 1440?"""
+    told = read_told(written(tmp_path, "rain,demand\n0.125,960\n2.250,1.440\n3.375,1.040\n"))
+    assert told.notes == [
+        "demand: '1.440' is read as 1.44. All its numbers have three digits after the point: if it separates "
+        "thousands, write 1440"
+    ]
+    assert read_told(written(tmp_path, "rain,demand\n1.125,960\n2.250,14.4\n")).notes == []
 
 
 @pytest.mark.parametrize("name", ["Filiale", "artikel_nr", "store_nbr", "Item Number"])
@@ -147,6 +159,9 @@ def test_columns_that_leak_and_days_entered_twice():
     columns = {name: {"kind": "number"} for name in ("sold", "rain")}
     (leak,) = health.column_findings(table, columns, demand[:, None], ["demand"])
     assert leak.startswith("sold gives demand away")
+    curved = pd.DataFrame({"sold": demand**3, "rain": table["rain"]})
+    (leak,) = health.column_findings(curved, columns, demand[:, None], ["demand"])
+    assert leak.startswith("sold gives demand away")
     twice = pd.DataFrame({"date": ["d1", "d2", "d2", "d3", "d3"], "demand": [1, 2, 3, 4, 4]})
     (twin,) = health.repeated_findings(twice, ["demand"], np.arange(1, 6))
     assert twin.startswith("1 sets of rows are equal but for their demand (rows 2 and 3)")
@@ -162,6 +177,26 @@ def test_dates_that_could_be_read_otherwise():
     assert unused == "when looks like dates and is not used: name it with --date when"
     (serial,) = health.date_findings(pd.DataFrame({"when": [45292]}), "when", False)
     assert "spreadsheet's count of days" in serial
+
+
+@pytest.mark.parametrize("start", [45292, 20240101])
+def test_numbers_that_rise_by_days_are_dates(start):
+    table = pd.DataFrame({"Tag": start + np.arange(20), "price": np.linspace(20_000, 70_000, 20).round()})
+    (finding,) = health.date_findings(table, None, False)
+    assert finding == "Tag looks like dates and is used as a number: name it with --date Tag"
+    (spaced,) = health.date_findings(table.rename(columns={"Tag": "Order Day"}), None, False)
+    assert spaced.endswith('--date "Order Day"')
+
+
+def test_columns_that_are_not_used_are_told():
+    """A column with many words among its numbers was dropped as an identifier, and nothing stood at the top."""
+    degrees = [f"{i / 10}" for i in range(100)]
+    words = [*degrees[:80], *["warm"] * 20]
+    table = pd.DataFrame({"warm": words, "unit": [f"{each} deg" for each in degrees], "same": "a", "day": "2024-01-01"})
+    schema = learn_schema(table.assign(rain=range(100), demand=range(100)), ["demand"], None, "t")
+    mixed, unit = health.unused_findings(table, schema.ignored, np.arange(1, 101))
+    assert mixed.startswith("warm is not used: 80 of 100 cells are numbers, but 'warm' in row 81 is none.")
+    assert unit.startswith("unit is not used: 100 different words look like an identifier, such as '0.0 deg'.")
 
 
 def test_rows_of_training_are_recognised():
@@ -223,6 +258,25 @@ def test_a_day_with_a_second_row_is_told():
     told = health.same_day_findings(twice, np.arange(1, 32))
     assert len(told) == 1 and "1 rows" in told[0] and "2024-01-06 in rows 6 and 31" in told[0]
     assert health.same_day_findings(pd.concat([days, days], ignore_index=True), np.arange(1, 61)) == []  # a long table
+
+
+def test_few_numbers_that_look_like_names_are_told():
+    """Five stores, of which the third sells most; five steps of a promotion along which demand rises are none."""
+    rng = np.random.default_rng(0)
+    kiosk, step, noise = rng.integers(1, 6, 400), rng.integers(0, 5, 400), rng.normal(0, 2, 400)
+    table = pd.DataFrame({"kiosk": kiosk, "step": step})
+    kinds = {name: {"kind": "number"} for name in table}
+    demand = np.array([0, 20, 50, 80, 10, 40.0])[kiosk] + 3 * step + noise
+    (told,) = health.column_findings(table, kinds, demand[:, None], ["demand"])
+    assert told.startswith("kiosk is used as a number, but its 5 whole numbers look like names")
+
+
+def test_a_long_table_without_ids_is_told():
+    days = pd.Series(pd.date_range("2024-01-01", periods=30))
+    kinds = {"store no": {"kind": "category"}, "item": {"kind": "category"}, "rain": {"kind": "number"}}
+    assert health.long_findings(days, kinds, "date") == []
+    (told,) = health.long_findings(pd.concat([days] * 3, ignore_index=True), kinds, "date")
+    assert told.startswith("date: most days have about 3 rows.") and '--id "store no",item: each' in told
 
 
 def test_a_product_that_begins_with_zeros_is_told():

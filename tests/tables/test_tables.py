@@ -70,6 +70,7 @@ def test_later_files_are_read_as_the_first_was(tmp_path):
         ("2024-12-31\n31.12.2024", "all written alike. Got '31.12.2024' in row 2"),
         ("4529\n4530", "Got .*4529.* in row 1"),
         ("20241231\n20241331", "Got .*20241331.* in row 2"),
+        ("13/10/04\n13/10/05\n13/10/06", r"year first \('13/10/04' in row 1\).* Write dates as 2013-10-04"),
         ("2024-12-31\n", "must hold a date in every row. One is missing in row 2"),
     ],
 )
@@ -153,7 +154,7 @@ def test_what_dates_tell():
     np.testing.assert_allclose(np.sum(waves**2, axis=0), 2)  # two circles
     assert made["years"][0] == 0 and abs(made["years"][2] - 1) < 0.01
     assert calendar.names(None) == calendar.names(calendar.learn_calendar(when, "plain"))
-    with pytest.raises(ValueError, match=r"`--dates` must be plain, season, trend. Got 'none'"):
+    with pytest.raises(ValueError, match=r"`--dates` must be plain, season, trend or auto. Got 'none'"):
         calendar.learn_calendar(when, "none")
 
 

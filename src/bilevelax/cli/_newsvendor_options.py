@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+OWNER = "RobustNewsvendor"  # whose sentences are put into the words of options
+POLICIES = ("mlp", "soft_forest", "linear", "auto")
 
 Folder = Annotated[Path, typer.Argument(help="Folder written by fit.")]
 PastFile = Annotated[Path, typer.Argument(help="CSV of past days, one row each.")]
@@ -62,10 +68,52 @@ Shift = Annotated[
 ]
 
 
+OPTIONS = {"cv": "--folds", "max_iter": "--max-iter", "random_state": "--seed"}  # of settings with other names
+OPTIONS |= {name: f"--{name}" for name in ("penalty", "policy", "perturb")}
+OTHERS = {"conditional": "the law of demand"}  # settings that no option sets
+
+
 def penalty_option(word: str) -> Any:
     if word in ("cv", "auto"):
         return word
     try:
-        return float(word)
+        penalty = float(word)
     except ValueError:
         raise ValueError(f"`--penalty` must be a number, inf, cv or auto. Got {word!r}.") from None
+    if penalty > 0:
+        return penalty
+    raise ValueError(f"`--penalty` must be a positive number. Got {word}.")
+
+
+def policy_option(word: str) -> str:
+    if word in POLICIES:
+        return word
+    raise ValueError(f"`--policy` must be {', '.join(POLICIES[:-1])} or {POLICIES[-1]}. Got {word!r}.")
+
+
+def steps_option(steps: int | None) -> int | None:
+    if steps is None or steps >= 1:
+        return steps
+    raise ValueError(f"`--max-iter` must be 1 or more. Got {steps}.")
+
+
+def in_option_names(sentence: str) -> str:
+    """A sentence of the estimator as one of the command line: settings are options there, and the model is a model."""
+
+    def option(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"`{OPTIONS[name]}`" if name in OPTIONS else OTHERS.get(name, name.replace("_", " "))
+
+    told = re.sub(rf"`(\w+)` of {OWNER}", option, sentence).replace(f" of {OWNER}", "").replace(OWNER, "model")
+    return told[:1].upper() + told[1:]
+
+
+@contextlib.contextmanager
+def told_in_option_names() -> Iterator[None]:
+    """What the estimator refuses is refused in the words of who typed the command."""
+    try:
+        yield
+    except ValueError as error:
+        if OWNER not in str(error):
+            raise
+        raise ValueError(in_option_names(str(error))) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilevelax.cli._newsvendor_capacity import Room, shelf_of
+from bilevelax.cli._newsvendor_options import told_in_option_names
 from bilevelax.cli._newsvendor_work import Model, load
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
     if not len(told.table):
         raise ValueError(f"{file} has no rows below its header. Add one for each day to order for.")
     X, notes = model.schema.encode(told.table, file, model.tail())
-    orders = model.rule.predict(X).reshape(len(X), -1)
+    with told_in_option_names():
+        orders = model.rule.predict(X).reshape(len(X), -1)
     pack = 1.0 if wishes.pack is None and model.schema.whole else wishes.pack
     least, room = least_order(pack, wishes.minimum), None
     stock = stock_of(told.table, model.schema, wishes, file)

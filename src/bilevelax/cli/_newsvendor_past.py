@@ -54,6 +54,7 @@ def read_past(file: Path, asked: Asked) -> Past:
     found = [*told.notes, *known.health, *health.date_findings(known.table, schema.date, schema.day_first)]
     found += health.repeated_findings(known.table, targets, known.rows)
     found += [] if stockout else pile_findings(known.y, targets)
+    found += health.unused_findings(known.table, schema.ignored, known.rows)
     found += health.column_findings(known.table, schema.columns, known.y, targets)
     return encoded(file, schema, asked, known, found)
 
@@ -72,6 +73,7 @@ def encoded(file: Path, schema: Any, asked: Asked, known: Any, found: list[str])
         known, when = in_time_order(known, schema, file, notes)
         if not asked.ids and not health.repeated_findings(known.table, schema.targets, known.rows):
             found += health.same_day_findings(when, known.rows)
+        found += [] if asked.ids else health.long_findings(when, schema.columns, schema.date)
         schema.calendar = learn_calendar(when, "trend" if asked.dates == "auto" else asked.dates)
         schema.holidays = holidays.require_country(asked.holidays) if asked.holidays else None
     found += [] if asked.ids else health.zero_findings(known.y, schema.targets)

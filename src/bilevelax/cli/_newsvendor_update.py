@@ -58,6 +58,7 @@ def learn_dates(schema: Any, table: Any, file: Path) -> None:
 
 def refit(model: Any, past: Past, out: Path) -> None:
     """With the settings of the model: its penalty is kept, and so are the columns that may move."""
+    from bilevelax.cli._newsvendor_options import told_in_option_names
     from bilevelax.cli._newsvendor_work import save
     from bilevelax.cli._terminal import keep_programs
     from bilevelax.sklearn import RobustNewsvendor
@@ -66,5 +67,6 @@ def refit(model: Any, past: Past, out: Path) -> None:
     settings = model.rule.get_params(deep=False)
     settings |= {"penalty": model.rule.penalty_, "perturb": model.rule.move_scales_, "cv": None}
     again = RobustNewsvendor(**settings)
-    again.fit(past.X, past.y[:, 0] if past.y.shape[1] == 1 else past.y)
+    with told_in_option_names():
+        again.fit(past.X, past.y[:, 0] if past.y.shape[1] == 1 else past.y)
     save(again, past, out)

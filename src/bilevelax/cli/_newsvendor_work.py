@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bilevelax.cli._newsvendor_options import OWNER, in_option_names, told_in_option_names
 from bilevelax.cli._newsvendor_past import Past
 from bilevelax.cli._terminal import keep_programs
 
@@ -76,11 +77,11 @@ def learn(past: Past, perturb: str | None, **settings: Any) -> tuple[Any, list[s
     if not numbers and settings["penalty"] == "cv":
         settings["penalty"] = math.inf  # every price of moving nothing is the same problem
     model = RobustNewsvendor(perturb=numbers or "none", verbose=sys.stderr.isatty(), **settings)
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, told_in_option_names():
         warnings.simplefilter("always", UserWarning)
         model.fit(past.X, past.y[:, 0] if past.y.shape[1] == 1 else past.y)
     model.verbose = 0  # of this terminal, not of the model
-    own = [str(each.message) for each in caught if "RobustNewsvendor" in str(each.message)]
+    own = [in_option_names(str(each.message)) for each in caught if OWNER in str(each.message)]
     return model, movable, own
 
 

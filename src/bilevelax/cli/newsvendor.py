@@ -77,8 +77,9 @@ def fit(
 
     prices = Prices(holding, backlog, service_level).checked()
     asked = Asked(target, date, category, dates, ids, stockout, lags, holidays, lead_time, prices)
-    settings = {"penalty": options.penalty_option(penalty), "cv": None if folds == 1 else folds, "policy": policy}
-    settings |= {"max_iter": max_iter, "random_state": seed}
+    settings = {"penalty": options.penalty_option(penalty), "cv": None if folds == 1 else folds}
+    settings |= {"policy": options.policy_option(policy), "max_iter": options.steps_option(max_iter)}
+    settings |= {"random_state": seed}
     fit_file(file, asked, perturb, settings, out, as_json)
 
 

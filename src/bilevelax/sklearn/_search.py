@@ -57,10 +57,12 @@ def splits_of(cv: Any, fraction: float, contexts: np.ndarray) -> list[Split]:
 
         cv = TimeSeriesSplit(int(cv))
     splits = [(np.asarray(a), np.asarray(b)) for a, b in (cv.split(contexts) if hasattr(cv, "split") else cv)]
-    if not splits or any(len(a) < least for split in splits for a, least in zip(split, FOLD, strict=True)):
+    small = [split for split in splits if any(len(a) < least for a, least in zip(split, FOLD, strict=True))]
+    if small or not splits:
+        sizes = f"Got one of {len(small[0][0])} and {len(small[0][1])}" if small else "Got none"
         raise ValueError(
             f"`cv` of {OWNER} must make folds of at least {FOLD[0]} rows to train on and {FOLD[1]} to judge by. "
-            f"Got {[(len(a), len(b)) for a, b in splits]} from {n} rows; take fewer folds."
+            f"{sizes} from {n} rows; take fewer folds."
         )
     return splits
 

@@ -28,7 +28,7 @@ CHOICES: dict[str, dict[str, bool]] = {
 def learn_calendar(when: Any, choice: str) -> Calendar:
     """What to make of dates like these; ``choice`` is one of `CHOICES`."""
     if choice not in CHOICES:
-        raise ValueError(f"`--dates` must be {', '.join(CHOICES)}. Got {choice!r}.")
+        raise ValueError(f"`--dates` must be {', '.join(CHOICES)} or auto. Got {choice!r}.")
     months = sorted(int(month) for month in when.dt.month.unique())
     days = {"start": f"{when.min():%Y-%m-%d}", "last": f"{when.max():%Y-%m-%d}"}
     return {**CHOICES[choice], **days, "months": months}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 NONE = ("", "-", "--", "\u2013", "\u2014", "?", ".", "na", "n/a", "nan", "none", "null", "#n/a", "missing", "unknown")
-UNITS = r"[$\u20ac\u00a3%]"  # before or after the number
+UNITS = r"(?:[$\u20ac\u00a3%]|\b(?:EUR|USD|GBP|CHF)\b|\u00b0[CF]?)"  # before or after the number
 GAPS = r"(?<=\d)[ \u00a0\u202f'\u2019](?=\d{3}(?:\D|$))"  # between thousands: 1 234 and 1'234
 FAULTY = 0.05  # of a column's values that are no numbers: it is one of numbers with faults
 LONGEST = 40  # characters of a number

@@ -72,14 +72,20 @@ def _typed(table: Any, path: Path, decimal: str) -> Told:
 
 
 def _thousands(path: Path, layout: Layout, table: Any) -> list[str]:
-    """Columns of which every fraction has three digits, in a file of spreadsheets that may mean thousands by that."""
-    if layout.separator == "," or layout.decimal == ",":
+    """Columns of which every fraction has three digits: spreadsheets may mean thousands by that.
+
+    Between commas only where some numbers have no point, as those below 1000 would.
+    """
+    if layout.decimal == ",":
         return []
     notes = []
     for name, cells in _read(path, layout, dtype=str, keep_default_na=False, nrows=LOOKED).items():
+        cells = cells.str.strip()
         dotted = cells[cells.str.contains(".", regex=False)]
-        if not is_text(table[name], pandas()) and len(dotted) and dotted.str.strip().str.match(THOUSANDS).all():
-            cell = dotted.iloc[0].strip()
+        if layout.separator == "," and len(dotted) == (cells != "").sum():
+            continue  # a program that writes three digits after each point
+        if not is_text(table[name], pandas()) and len(dotted) and dotted.str.match(THOUSANDS).all():
+            cell = dotted.iloc[0]
             notes.append(
                 f"{name}: {cell!r} is read as {float(cell):g}. All its numbers have three digits after the point: if "
                 f"it separates thousands, write {cell.replace('.', '')}"

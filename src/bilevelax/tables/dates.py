@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from bilevelax.tables.cells import is_text
 from bilevelax.tables.csv_files import pandas, shown
 
 NUMERIC = r"^\s*(\d{1,2})([./-])(\d{1,2})[./-](?:\d{4}|\d{2})(?!\d)"  # 31.12.2024, 12/31/2024, 31/12/24
 NAMES = ("date", "datum")  # of a column of dates, whatever its capitals
 SERIAL = (20_000, 80_000)  # days since 1899-12-30, as spreadsheets count them: 1954 to 2119
 OFFSET = r"(:\d\d(?:\.\d+)?)\s*(?:Z|[+-]\d{2}:?\d{2})$"  # of a time zone: the date is the local one
+
+YEAR_FIRST = r"^\d\d([./-])\d\d\1\d\d$"  # 24/12/31, or a day first
+SCATTERED = 10.0  # times as many days from row to row as when the year is read first
 
 LONGEST = 64  # characters of a date: parsers take ever longer over more
 
@@ -35,6 +39,18 @@ def is_ambiguous(column: Any) -> bool:
     parts = column.astype(str).str[:LONGEST].str.extract(NUMERIC).dropna()
     slashes = parts[parts[1] != "."]
     return bool(len(slashes) and (slashes[[0, 2]].astype(int) <= 12).all(axis=None))
+
+
+def is_year_first(column: Any) -> bool:
+    """Whether 13/10/04 is in 2013: with the year first the days follow each other, with the day first they do not."""
+    if not is_text(column, pandas()) or not len(column):
+        return False
+    text = column.astype(str).str.strip()
+    if not text.str[:LONGEST].str.match(YEAR_FIRST).all():
+        return False
+    turned = "20" + text.str[:2] + "-" + text.str[3:5] + "-" + text.str[6:]
+    first, last = _length(turned, False), min(_length(column, True), _length(column, False))
+    return 0 < SCATTERED * first < last and bool(_parsed(turned, False).notna().all())
 
 
 def _length(column: Any, day_first: bool) -> float:
@@ -62,6 +78,11 @@ def dates_of(table: Any, name: str, path: Any, day_first: bool) -> Any:
     if column.isna().any():
         at = int(np.argmax(column.isna()))
         raise ValueError(f"Column {name!r} of {path} must hold a date in every row. One is missing in row {at + 1}.")
+    if is_year_first(column):
+        raise ValueError(
+            f"Column {name!r} of {path} seems to have the year first ({shown(column.iloc[0])} in row 1), which cannot "
+            f"be told from the day. Write dates as 20{str(column.iloc[0]).strip().replace('/', '-').replace('.', '-')}."
+        )
     when = _parsed(column, day_first)
     if when.isna().any():
         at = int(np.argmax(when.isna()))

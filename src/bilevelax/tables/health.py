@@ -8,14 +8,17 @@ import numpy as np
 
 from bilevelax.tables.cells import is_text
 from bilevelax.tables.columns import MANY_VALUES
-from bilevelax.tables.csv_files import pandas
+from bilevelax.tables.csv_files import pandas, shown
 from bilevelax.tables.dates import is_ambiguous, is_serial
 
 FAR = 20.0  # quartile distances from the upper quartile: beyond, a demand is taken for a typo
 TIMES = 10.0  # and so many times the median
+FEWEST_DAYS, A_WEEK = 14, 7  # numbers that may be dates, and the days between two of them
 LEAK = 0.99  # correlation of a column with the demand that nobody could have known before
 SHARE = 0.2  # of the rows lost to one product, or shared with the training rows
-NAMES, NAMED_ROWS, NAMED = (8, 1_000), 5, 5.0  # different numbers that may be names, rows of each, and F from which on
+NAMES, NAMED_ROWS, NAMED = (4, 1_000), 5, 5.0  # different numbers that may be names, rows of each, and F from which on
+FEW_NAMES, NAMED_FEW = 8, 25.0  # below so many numbers F has few degrees of freedom
+MOST_NUMBERS = 0.5  # of the cells of a column that is not used: then it was meant as one of numbers
 
 
 def demand_findings(y: np.ndarray, names: list[str], rows: np.ndarray) -> list[str]:
@@ -73,9 +76,10 @@ def date_findings(table: Any, date: str | None, day_first: bool) -> list[str]:
     """How dates were read where they could be read otherwise."""
     if date is None:
         return [
-            f"{name} looks like dates and is not used: name it with --date {name}"
+            f"{name} looks like dates and is {'not used' if is_text(table[name], pandas()) else 'used as a number'}: "
+            f"name it with --date {quoted(name)}"
             for name in table.columns
-            if is_text(table[name], pandas()) and _are_dates(table[name])
+            if _are_dates(table[name])
         ]
     if is_serial(table[date]):
         return [f"{date}: {int(table[date].iloc[0])} is read as a spreadsheet's count of days"]
@@ -88,9 +92,52 @@ def date_findings(table: Any, date: str | None, day_first: bool) -> list[str]:
     return []
 
 
+def quoted(name: Any) -> str:
+    """For a command line."""
+    return f'"{name}"' if " " in str(name) else str(name)
+
+
 def _are_dates(column: Any) -> bool:
+    if pandas().api.types.is_numeric_dtype(column):
+        return _are_days_in_a_row(column.dropna())
     text = column.dropna().astype(str).str.strip()
     return len(text) > 0 and bool(text.str.match(r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4})\b").all())
+
+
+def _are_days_in_a_row(column: Any) -> bool:
+    """Numbers such as 45292 or 20240101 that rise by a day from row to row: demands and prices do not."""
+    pd = pandas()
+    if len(column) < FEWEST_DAYS or (column % 1 != 0).any():
+        return False
+    if is_serial(column):
+        days = column.astype(float)
+    else:
+        days = pd.to_datetime(column.astype("int64").astype(str), format="%Y%m%d", errors="coerce")
+        days = (days - pd.Timestamp(0)).dt.days
+    return bool(days.notna().all() and (days.drop_duplicates().sort_values().diff().dropna() <= A_WEEK).mean() > 0.9)
+
+
+def unused_findings(table: Any, ignored: dict[str, str], rows: np.ndarray) -> list[str]:
+    """Columns that are left out though most of their cells are numbers, or all differ, and are no dates."""
+    found = []
+    for name, why in ignored.items():
+        if name not in table.columns or not is_text(table[name], pandas()) or _are_dates(table[name]):
+            continue
+        cells = table[name].dropna().astype(str).str.strip()
+        numbers = pandas().to_numeric(cells, errors="coerce").notna()
+        if len(cells) and numbers.mean() >= MOST_NUMBERS and not numbers.all():
+            at = int(np.argmax(~numbers.to_numpy()))
+            found.append(
+                f"{name} is not used: {int(numbers.sum())} of {len(cells)} cells are numbers, but "
+                f"{shown(cells.iloc[at])} in row {rows[cells.index[at]]} is none. Empty such cells, or split the "
+                "column in two"
+            )
+        elif len(cells) and "identifier" in why:
+            found.append(
+                f"{name} is not used: {why}, such as {shown(cells.iloc[0])}. If these are numbers, take away what "
+                "stands beside the digits; if they are names of products, see --id"
+            )
+    return found
 
 
 def same_day_findings(when: Any, rows: np.ndarray) -> list[str]:
@@ -103,6 +150,20 @@ def same_day_findings(when: Any, rows: np.ndarray) -> list[str]:
         f"{int(when.duplicated().sum())} rows are of a day that has another row ({when.iloc[first[0]]:%Y-%m-%d} in "
         f"rows {rows[first[0]]} and {rows[first[1]]}). Entered twice? Leave one out; of different products? Name the "
         "column that tells them apart with --id"
+    ]
+
+
+def long_findings(when: Any, columns: dict[str, dict[str, Any]], date: str) -> list[str]:
+    """Several rows on most days, and nothing that says of what: a row for each product?"""
+    again = when.duplicated(keep=False).mean()
+    if again <= 1 - SHARE:
+        return []
+    many = round(len(when) / when.nunique())
+    named = [quoted(name) for name, how in columns.items() if how["kind"] == "category"]
+    such = f", such as --id {','.join(named)}" if named else ""
+    return [
+        f"{date}: most days have about {many} rows. If each row is of another product or store, name the columns that "
+        f"tell them apart with --id{such}: each then has its own typical demand, costs and table"
     ]
 
 
@@ -133,7 +194,7 @@ def column_findings(table: Any, columns: dict[str, dict[str, Any]], y: np.ndarra
         values = pandas().to_numeric(table[column], errors="coerce").to_numpy(float)
         ok = np.isfinite(values)
         for name, demand in zip(names, y.T, strict=True):
-            if ok.sum() > MANY_VALUES and _correlation(values[ok], demand[ok]) > LEAK:
+            if ok.sum() > MANY_VALUES and _gives_away(values[ok], demand[ok]):
                 found.append(
                     f"{column} gives {name} away (correlation above {LEAK}). "
                     "If it is not known before the day, take the column out of the file"
@@ -159,7 +220,15 @@ def _are_names(values: np.ndarray, demand: np.ndarray) -> bool:
     rest = demand - curve @ np.linalg.lstsq(curve, demand, rcond=None)[0]
     within = demand - (np.bincount(codes, demand) / np.bincount(codes))[codes]
     between = (rest @ rest - within @ within) / (k - 3)
-    return bool(between > NAMED * max(float(within @ within) / (n - k), 1e-300))
+    return bool(between > (NAMED if k >= FEW_NAMES else NAMED_FEW) * max(float(within @ within) / (n - k), 1e-300))
+
+
+def _gives_away(values: np.ndarray, demand: np.ndarray) -> bool:
+    """Along a line, or along any curve that rises or falls where demand takes many values."""
+    if _correlation(values, demand) > LEAK:
+        return True
+    ranks = [pandas().Series(a).rank().to_numpy() for a in (values, demand)]
+    return len(np.unique(demand)) > MANY_VALUES and _correlation(*ranks) > LEAK
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -49,8 +49,8 @@ def compared(name: str, title: str, rows: Sequence[Row], notes: Sequence[str] = 
     (KEPT / f"{name}.json").write_text(json.dumps(record | {"notes": list(notes)}, indent=2) + "\n")
 
 
-def write() -> None:
-    """The tables of docs/applications.md from all records that are kept, an application each."""
+def page(before: str) -> str:
+    """docs/applications.md with the tables of all records that are kept, an application each."""
     parts = []
     for path in sorted(KEPT.glob("*.json")):
         record = json.loads(path.read_text())
@@ -58,7 +58,11 @@ def write() -> None:
         head = f"### {record['title']}\n\n`python benchmarks/run.py {path.stem}`, {record['machine']['date'][:10]}.\n"
         parts += [head, as_markdown(Table("", [*Row._fields[:-1], "CPU s"], cells))]
     text = "\n".join(parts)
-    PAGE.write_text(TABLE.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", PAGE.read_text()))
+    return TABLE.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", before)
+
+
+def write() -> None:
+    PAGE.write_text(page(PAGE.read_text()))
 
 
 def shown(value: Any) -> str:

@@ -108,11 +108,14 @@ def test_damaged_files_are_one_sentence(save, tmp_path):
         "empty": b"",
         "text": b"not arrays",
         "single": (tmp_path / "single.npy").read_bytes(),
+        "long name": whole[:26] + b"\xff\x0f" + whole[28:],  # zipfile repeats 4,095 bytes as the first array's name
     }
     for name, content in damaged.items():
         (tmp_path / f"{name}.npz").write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{name}\.npz is not a readable npz file .*copy or write it again"):
+        says = rf"{name}\.npz is not a readable npz file .*copy or write it again"
+        with pytest.raises(ValueError, match=says) as told:
             load_features(tmp_path / f"{name}.npz")
+        assert len(str(told.value)) < 600
     with pytest.raises(ValueError, match=r"There is no file .*absent\.npz"):
         load_features(tmp_path / "absent.npz")
 

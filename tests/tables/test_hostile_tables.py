@@ -1,5 +1,7 @@
 """Tables from strangers: every one is answered at once, in one sentence, and nothing runs in a spreadsheet unseen."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,18 @@ def test_what_a_file_is_called_does_not_matter(tmp_path, ending):
     (tmp_path / f"real.{ending}").write_bytes(b"PK\x03\x04\xff\xfe\x00")
     with pytest.raises(ValueError, match="is not UTF-8 text"):
         read_table(tmp_path / f"real.{ending}")
+
+
+def test_an_archive_of_a_version_that_nobody_wrote(tmp_path):
+    """zipfile refuses it while the file is asked what it is: it is no spreadsheet, so it is read as text."""
+    path = tmp_path / "t.csv"
+    with zipfile.ZipFile(path, "w") as parts:
+        parts.writestr("xl/workbook.xml", b"\xff\xfe")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + 6] = 78
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"t\.csv is not UTF-8 text"):
+        read_table(path)
 
 
 def test_formulas_are_told_of(tmp_path):

@@ -13,6 +13,8 @@ import numpy as np
 
 from bilevelax.base.whole_files import appearing
 
+REASON = 200  # letters of an error's text: zipfile repeats what it found instead of a name
+
 
 class Header(NamedTuple):
     """What an array says of itself."""
@@ -107,7 +109,7 @@ def _first_odd(array: np.ndarray) -> Any:
 def _unreadable(path: Path, error: Exception) -> str:
     if isinstance(error, ValueError) and "Object arrays" in str(error):
         return f"{path} holds pickled objects, which are refused because they can run code: save plain arrays only."
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = str(error).splitlines()[0][:REASON] if str(error) else type(error).__name__
     if isinstance(error, PermissionError):
         return f"{path} may not be read ({reason}): change its permissions."
     return f"{path} is not a readable npz file ({reason}): it is truncated or corrupt, so copy or write it again."

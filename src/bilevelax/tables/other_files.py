@@ -34,7 +34,7 @@ def _is_workbook(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as parts:
             return "xl/workbook.xml" in parts.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError):
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError):  # also of a version that nobody wrote
         return False
 
 

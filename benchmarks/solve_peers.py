@@ -32,7 +32,7 @@ from rivals import jaxopt_average, jaxopt_cost, jaxopt_drawn
 
 import bilevelax as bx
 
-BOUND = 60.0  # CPU seconds of a contestant for a target, without judging
+BOUND = 40.0  # CPU seconds of a contestant for a target, without judging
 REPEATS = 3  # of `solve`
 APART, FAR_APART, COSTLY = 4, 1, 1024  # looks are a quarter of the way apart, or as far again where many are judged
 CONTEXTS = 1024  # of a fixed sample where there are too many, or infinitely many, to take all

@@ -148,6 +148,7 @@ bilevelax.minimize
 import jax
 assert not jax.live_arrays(), "importing allocated an array"
 heavy = {"rich", "typer", "matplotlib", "sklearn", "scipy.stats", "pandas", "torch", "orbax", "lineax", "optimistix"}
+heavy |= {"scipy.optimize", "scipy.spatial", "scipy.special"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
 from numpy.typing import ArrayLike
 
+from bilevelax.base.quantiles import normal_below, student
 from bilevelax.base.text_table import three_digits
 
 CONFIDENCE = 0.95
@@ -47,7 +47,7 @@ def half_width(values: Any, axis: int = 0) -> np.ndarray:
     n = values.shape[axis]
     if n < 2:
         return np.zeros(np.delete(values.shape, axis))
-    quantile = scipy.special.stdtrit(n - 1, (1 + CONFIDENCE) / 2)
+    quantile = student(n - 1, (1 + CONFIDENCE) / 2)
     return quantile * values.std(axis, ddof=1) / np.sqrt(n)
 
 
@@ -70,12 +70,12 @@ def bootstrap(statistic: Callable[[np.ndarray], float], samples: Any, seed: int 
         return Interval(value, value, value)
     rng = np.random.default_rng(seed)
     found = np.asarray([statistic(samples[rng.integers(0, n, n)]) for _ in range(RESAMPLES)], float)
-    wide = np.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, (1 + CONFIDENCE) / 2)
+    wide = np.sqrt(n / (n - 1)) * student(n - 1, (1 + CONFIDENCE) / 2)
     if n < ENOUGH and np.all(np.isfinite(found)):
         half = float(wide * found.std())
         return Interval(value, value - half, value + half)
     end = lambda unknown, at: float(np.quantile(np.where(np.isnan(found), unknown, found), at, method="inverted_cdf"))
-    return Interval(value, end(-np.inf, scipy.special.ndtr(-wide)), end(np.inf, scipy.special.ndtr(wide)))
+    return Interval(value, end(-np.inf, normal_below(-wide)), end(np.inf, normal_below(wide)))
 
 
 def exponent(x: ArrayLike, y: ArrayLike) -> float:

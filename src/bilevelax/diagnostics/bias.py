@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
 
+from bilevelax.base.quantiles import student
 from bilevelax.base.text_table import percent
 from bilevelax.diagnostics.intervals import grouped, jackknife, squared_norm
 
@@ -47,8 +47,6 @@ def relative_bias(rows: np.ndarray, scale: float, stderr: float, contexts: int =
     if scale == 0:
         return Bias(float("nan"), 0.0, float("inf"))
     estimate, low, high = np.sqrt(np.maximum(squared_norm(rows, CONFIDENCE), 0.0))
-    sure = (
-        np.sqrt(max(jackknife(grouped(rows), SURE)[1], 0.0)) - scipy.special.stdtrit(contexts, (1 + SURE) / 2) * stderr
-    )
+    sure = np.sqrt(max(jackknife(grouped(rows), SURE)[1], 0.0)) - student(contexts, (1 + SURE) / 2) * stderr
     low, high, sure = max(low - 2 * stderr, 0.0), high + 2 * stderr, max(sure, 0.0)
     return Bias(*(float(each) / scale for each in (estimate, low, high, sure)))

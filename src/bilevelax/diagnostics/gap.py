@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.spatial
 from jax import random
 
 from bilevelax.base.compiling import jit_once
@@ -61,10 +60,12 @@ def neighbours_answers(pairs: Problem, x: X, fitted: np.ndarray, judged: np.ndar
 
     No basis restricts them. They are those of k = sqrt(n) neighbours, far away in many coordinates.
     """
+    from scipy.spatial import cKDTree  # its import takes longer than it does here
+
     Z = matrix(pairs.data.contexts)
     Z = Z / np.where(Z.std(axis=0) > 0, Z.std(axis=0), 1.0)
     k = max(2, round(len(fitted) ** 0.5))
-    near = fitted[scipy.spatial.cKDTree(Z[fitted]).query(Z[judged], k)[1]]
+    near = fitted[cKDTree(Z[fitted]).query(Z[judged], k)[1]]
     rows: Rows = pairs.data
     contexts = jax.tree.map(lambda a: a[judged], rows.contexts)
     outcomes = jax.tree.map(lambda a: a[near], rows.outcomes)

@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-import scipy.special
+
+from bilevelax.base.quantiles import student
 
 GROUPS = 64  # rows that enter the interval: from twice as many on they are averaged first, less what is left over
 DRAWS = 4000
@@ -37,7 +38,7 @@ def jackknife(rows: np.ndarray, level: float) -> tuple[float, float, float]:
     products = (rows @ rows.sum(0) - np.sum(rows**2, 1)) / (B - 1)
     estimate = products.mean()
     stderr = 2 / (B - 2) * np.sqrt((B - 1) / B * np.sum((products - estimate) ** 2))
-    reach = scipy.special.stdtrit(B - 1, (1 + level) / 2) * stderr
+    reach = student(B - 1, (1 + level) / 2) * stderr
     return float(estimate), float(estimate - reach), float(estimate + reach)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
 
 from bilevelax.base.compiling import jit_once
+from bilevelax.base.quantiles import chi_square_above
 from bilevelax.base.text_table import number
 from bilevelax.core.problem import Key, Problem, PyTree, X
 from bilevelax.diagnostics.check_report import CheckRow
@@ -152,7 +152,7 @@ def _law(name: str, drawn: PyTree, listed: PyTree, weights: np.ndarray) -> Check
     cells = [np.append(a[common], a[~common].sum()) for a in (seen, expected)]
     impossible = bool(np.any(seen[expected == 0] > 0))
     square = np.sum((cells[0] - cells[1]) ** 2 / np.maximum(cells[1], 0.5))
-    p = float(scipy.special.chdtrc(max(int(common.sum()), 1), square))
+    p = chi_square_above(max(int(common.sum()), 1), square)
     ok = p >= ALARM and not impossible
     remedy = "" if ok else "let both tell of one law: the same weights, drawn from the key"
     return CheckRow(name, ok, f"as often by chance: {number(p)}", f"{wanted}: >= {ALARM:g}", remedy)

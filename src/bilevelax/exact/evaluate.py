@@ -8,11 +8,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jax import lax, random
 
 from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_integer, require_key, require_share
+from bilevelax.base.quantiles import student
 from bilevelax.core.problem import Key, Problem, X, Xi, Y
 from bilevelax.exact.draws import halves, samples_of
 from bilevelax.exact.respond import answered, require_answer
@@ -172,5 +172,5 @@ def interval(costs: np.ndarray, plan: Plan, level: float) -> Evaluation:
         stderr, freedom = float(np.sqrt(rows.var(0, ddof=1).mean() / len(costs))), len(costs) - rows.shape[1]
     else:
         stderr, freedom = float(costs.std(ddof=1) / np.sqrt(len(costs))), len(costs) - 1
-    reach = float(scipy.special.stdtrit(freedom, (1 + level) / 2)) * stderr
+    reach = student(freedom, (1 + level) / 2) * stderr
     return Evaluation(mean, mean - reach, mean + reach, stderr, plan.n)

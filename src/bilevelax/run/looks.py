@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
 
+from bilevelax.base.quantiles import student
 from bilevelax.diagnostics.certify import OF_GRADIENT, OF_PROJECTED, Certificate
 from bilevelax.diagnostics.intervals import projected_norm, squared_norm
 from bilevelax.exact.evaluate import Evaluation
@@ -59,7 +59,7 @@ def cost(point: Point, m: int, level: float) -> Evaluation:
     """F(x) by Student's interval of the groups' means."""
     B = len(point.costs)
     stderr = float(point.costs.std(ddof=1) / np.sqrt(B))
-    reach = float(scipy.special.stdtrit(B - 1, (1 + level) / 2)) * stderr
+    reach = student(B - 1, (1 + level) / 2) * stderr
     return Evaluation(point.F, point.F - reach, point.F + reach, stderr, m)
 
 

@@ -1,17 +1,13 @@
 """Descent on a fixed function: L-BFGS as SciPy's, values hidden by rounding, kinks and constraints."""
 
-import functools
 import itertools
-import warnings
 
 import numpy as np
 import pytest
 import scipy.optimize
-from scipy.optimize._linesearch import scalar_search_wolfe2
 
-from bilevelax.run.quasi_newton import Curvature, Line, descent, no_curvature, stationarity
+from bilevelax.run.quasi_newton import Line, descent, no_curvature, stationarity
 from bilevelax.run.sampled import Point
-from bilevelax.run.wolfe import strong_wolfe
 
 NONE = np.zeros(0)
 
@@ -69,38 +65,6 @@ def test_the_projected_gradient_finds_the_corner_that_is_lowest():
             break
     found = scipy.optimize.minimize(lambda x: x @ A @ x / 2 - b @ x, [0.5, 0.5], bounds=[(0, 1)] * 2)
     np.testing.assert_allclose(point.x, found.x, atol=1e-6)
-
-
-def test_steps_are_scipys_and_meet_the_strong_wolfe_conditions():
-    """Polynomials that fall at first and bend on their way: the same points in the same order."""
-    rng, steps = np.random.default_rng(0), []
-    for _ in range(300):
-        sizes = 10.0 ** rng.uniform(-2, 2, 3)
-        curve = np.polynomial.Polynomial([0.0, -1.0, *sizes * rng.normal(size=3), rng.uniform(0, 9)])
-        paths = [], []
-        value = lambda a, path, curve=curve: path.append(float(a)) or float(curve(a))
-        slope = curve.deriv()
-        a = strong_wolfe(functools.partial(value, path=paths[0]), slope, -1.0)
-        with warnings.catch_warnings(action="ignore"):
-            scalar_search_wolfe2(functools.partial(value, path=paths[1]), slope, 0.0, None, -1.0, maxiter=25)
-        np.testing.assert_allclose(*paths, rtol=1e-6)
-        assert a is None or (curve(a) <= -1e-4 * a and abs(slope(a)) <= 0.9)
-        steps.append((a is None, len(paths[0])))
-    assert np.mean(steps, 0)[0] < 0.1 and np.max(steps, 0)[1] > 5  # power: most end well, some take long
-
-
-def test_a_function_that_falls_on_and_on_is_followed():
-    assert strong_wolfe(lambda a: -a, lambda a: -1.0, -1.0) == 2.0**25
-    walled = lambda a: -a if a < 5 else np.inf
-    assert strong_wolfe(walled, lambda a: -1.0, -1.0) is None  # no flat place before the wall
-
-
-def test_newton_directions_are_scipys():
-    rng = np.random.default_rng(0)
-    A, s, grad = np.diag([1.0, 3.0, 9.0, 27.0, 1.0]), rng.normal(size=(3, 5)), rng.normal(size=5)
-    scale = (s[-1] @ A @ s[-1]) / (s[-1] @ A @ A @ s[-1])
-    scipys = scipy.optimize.LbfgsInvHessProduct(s / scale**0.5, s @ A * scale**0.5)
-    np.testing.assert_allclose(Curvature(s, s @ A).newton_direction(grad), -scale * scipys.matvec(grad), rtol=1e-12)
 
 
 def test_infinite_values_are_stepped_back_from():

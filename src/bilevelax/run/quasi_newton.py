@@ -1,23 +1,24 @@
 """Descent on a fixed sample, by the host: L-BFGS, or the spectral projected gradient where x is constrained.
 
-A sample in single precision asks for more than the textbook's: values that differ by rounding only are replaced by
-what the slopes say, and a search that fails says why.
+Directions and line searches are SciPy's, imported at first use. What is ours is what a sample in single precision asks
+for: values that differ by rounding only are replaced by what the slopes say, and a search that fails says why.
 """
 
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bilevelax.run.sampled import Point
-from bilevelax.run.wolfe import ARMIJO, strong_wolfe
 
 PAIRS = 20  # steps that curvature is remembered from
-HALVINGS = 25  # of a step under a constraint, at most
+SEARCHES = 25  # points of a line search at most
 ROUNDING = 1e-6  # relative error of F in single precision
+ARMIJO = 1e-4
 
 At = Callable[[np.ndarray], Point]
 Projection = Callable[[np.ndarray], np.ndarray]
@@ -39,17 +40,13 @@ class Curvature(NamedTuple):
         return Curvature(steps, changes, self.bent)
 
     def newton_direction(self, grad: np.ndarray) -> np.ndarray:
-        """-H grad, H from the pairs on top of the last one's scale: the recursion of two loops."""
-        pairs, shares = list(zip(self.steps, self.changes, strict=True)), []
-        direction = -grad
-        for s, y in reversed(pairs):
-            shares.append((s @ direction) / (s @ y))
-            direction = direction - shares[-1] * y
-        s, y = pairs[-1]
-        direction = direction * (s @ y) / (y @ y)
-        for (s, y), share in zip(pairs, reversed(shares), strict=True):
-            direction = direction + (share - (y @ direction) / (s @ y)) * s
-        return direction
+        """-H grad, H from the pairs on top of the last one's scale."""
+        from scipy.optimize import LbfgsInvHessProduct
+
+        s, y = self.steps[-1], self.changes[-1]
+        scale = (s @ y) / (y @ y)
+        root = np.sqrt(scale)  # SciPy's H starts from the identity: in x / root it is the scale
+        return -scale * LbfgsInvHessProduct(self.steps / root, self.changes * root).matvec(grad)
 
     def spectral(self) -> float:
         """Barzilai and Borwein's step."""
@@ -96,7 +93,20 @@ class Line:
 
     def wolfe(self) -> Point | None:
         """A point that satisfies the strong Wolfe conditions; else the lowest that was met, if lower."""
-        found = strong_wolfe(self.value, self.slope_at, self.slope)
+        from scipy.optimize import line_search
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it did not converge: told by None
+            found = line_search(
+                lambda a: self.value(a[0]),
+                lambda a: np.asarray([self.slope_at(a[0])]),
+                np.zeros(1),
+                np.ones(1),
+                np.asarray([self.slope]),
+                0.0,
+                c1=ARMIJO,
+                maxiter=SEARCHES,
+            )[0]
         if found is not None:
             return self.point(found)
         best = min(self.seen, key=self.value)
@@ -104,7 +114,7 @@ class Line:
 
     def backtracking(self) -> Point | None:
         """The first of a = 1, 1/2, 1/4, ... that is low enough: x + p is feasible, what lies beyond may not be."""
-        for k in range(HALVINGS):
+        for k in range(SEARCHES):
             if self.value(0.5**k) <= ARMIJO * 0.5**k * self.slope:
                 return self.point(0.5**k)
         return None

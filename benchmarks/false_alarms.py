@@ -36,7 +36,7 @@ class Settings(NamedTuple):
 
 
 SETTINGS = {
-    "few draws": Settings(FEW, True, {1: 480, 10: 340, 100: 40, 1000: 2}),
+    "few draws": Settings(FEW, True, {1: 480, 10: 340, 100: 80, 1000: 24}),
     "few draws, float32": Settings(FEW, False, {1: 120, 10: 80}),
     "defaults": Settings({}, True, {1: 60, 10: 60, 100: 5}),
 }
@@ -137,7 +137,7 @@ def parts() -> list[Part]:
         for size, checks in each.checks.items():
             for problems in KINDS:
                 count = max(checks // AT_ONCE[size] // (1 + (problems == HALF)), 1)
-                found += [((size > 10, i / count), Part(settings, problems, size, i)) for i in range(count)]
+                found += [((size > 10, (i + 1) / count), Part(settings, problems, size, i)) for i in range(count)]
     return [part for _, part in sorted(found, key=lambda each: each[0])]
 
 

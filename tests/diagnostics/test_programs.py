@@ -22,9 +22,12 @@ def noisy():
     )
 
 
-SOLVED, MATRICES, JUMPS, MEANS = "_solved", "_matrices", "_along_lines", "means"
+SOLVED, MATRICES, HESSIANS, JUMPS, MEANS = "_solved", "_matrices", "_hessians", "_along_lines", "means"
 RUNS = {
-    "check": (lambda p, key: bx.check(p, X, key=key, **SMALL), ["_drawn_twice", SOLVED, MATRICES, JUMPS, MEANS]),
+    "check": (
+        lambda p, key: bx.check(p, X, key=key, **SMALL),
+        ["_drawn_twice", SOLVED, MATRICES, HESSIANS, JUMPS, MEANS],
+    ),
     "constants": (lambda p, key: bx.constants(p, X, key=key, contexts=4), [SOLVED, MATRICES]),
     "certify": (lambda p, key: bx.certify(p, X, key=key, n=64), [MEANS]),
 }
@@ -50,7 +53,7 @@ def test_the_parts_of_a_double_loop_are_one_program_more(key):
     problem, estimator, again = noisy(), bx.rt_mlmc(2), random.key(1)
     with programs() as first:
         bx.check(problem, X, key=key, estimator=estimator, **SMALL)
-    own = ["_drawn_twice", SOLVED, MATRICES, JUMPS, "_part_errors", MEANS]
+    own = ["_drawn_twice", SOLVED, MATRICES, HESSIANS, JUMPS, "_part_errors", MEANS]
     assert [each for each in first if each not in OF_JAX] == own
     with programs() as second:
         bx.check(problem, X, key=again, estimator=estimator, **SMALL)

@@ -24,6 +24,7 @@ from bilevelax.diagnostics.part_errors import Differences, finite_differences
 from bilevelax.diagnostics.reference import Reference, reference
 from bilevelax.diagnostics.samplers import sampler_rows
 from bilevelax.diagnostics.solved import solved
+from bilevelax.diagnostics.suspects import worst
 from bilevelax.problems.validate import Shapes, as_arrays, check_shapes, describe
 from bilevelax.run.records.progress import Progress
 
@@ -81,9 +82,11 @@ def check(
         if problem.constraint is not None and (missing := without_answer(found.xi, found.y)):
             return Report((*rows, *missing))
         measured = measured_at(found.y, problem, x, key_constants, few, samples)
-        rows += _curvature(problem, measured)
-        if not measured.mu_high > 0:
-            return Report(tuple(rows), measured)
+        rare = worst(key_constants, problem, x, few, samples) if measured.mu_high > 0 else None
+        least = measured if rare is None or measured.mu_g <= rare.mu_g else rare
+        rows += _curvature(problem, measured, least)
+        if not least.mu_high > 0:
+            return Report(tuple(rows), least)
         bar.stage(1, "exact gradients")
         key_exact = random.fold_in(key, 2)
         exact = reference(key_exact, problem, x, contexts, samples)
@@ -143,16 +146,16 @@ def _other_precisions(problem: Problem, x: X, shapes: Shapes) -> list[str]:
     return told
 
 
-def _curvature(problem: Problem, measured: Constants) -> list[CheckRow]:
-    """mu_g and L_g1: are they what the problem says?"""
-    mu, L = measured.mu_g, measured.L_g1
-    convex = at_least(0.0, measured)
-    remedy = "" if convex else measured.verdict() if mu <= 0 or measured.mu_high == np.inf else FLAT
-    if convex and measured.bends_far:
-        convex, remedy = None, FARTHER.format(number(measured.mu_far))
+def _curvature(problem: Problem, measured: Constants, least: Constants) -> list[CheckRow]:
+    """mu_g and L_g1: are they what the problem says? The curvature is that of the ``least`` curved of many contexts."""
+    mu, L = least.mu_g, measured.L_g1
+    convex = at_least(0.0, least)
+    remedy = "" if convex else least.verdict() if mu <= 0 or least.mu_high == np.inf else FLAT
+    if convex and (far := min(measured.mu_far, least.mu_far)) < 0:
+        convex, remedy = None, FARTHER.format(number(far))
     rows = [CheckRow("strongly convex in y", convex, number(mu), "> 0", remedy)]
     if problem.mu_g is not None:
-        ok = at_least(problem.mu_g / (1 + SLACK), measured)
+        ok = at_least(problem.mu_g / (1 + SLACK), least)
         advice = f"give Problem(mu_g={number(mu)}) or less: E g has that little curvature in y"
         remedy = "" if ok else TOO_FEW if ok is None else advice if mu > 0 else "see the row above"
         rows.append(CheckRow("mu_g", ok, f"given {number(problem.mu_g)}", f"<= measured {number(mu)}", remedy))

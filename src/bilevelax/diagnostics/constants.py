@@ -134,6 +134,11 @@ def _extremes(matrices: Any) -> np.ndarray:
     return np.where(finite[..., None], values[..., [0, -1]], np.nan)
 
 
+def smallest_eigenvalues(matrices: Any) -> np.ndarray:
+    """Of symmetric matrices; not numbers where they are not."""
+    return _extremes(matrices)[..., 0]
+
+
 def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: int = 64) -> Constants:
     """mu_g and per-sample L_g1 at x, measured over contexts at y_1^0, at y* and at a random point near y*.
 
@@ -158,11 +163,14 @@ def constants(problem: Problem, x: X, *, key: Key, contexts: int = 16, samples: 
     )
 
 
-def measured_at(y: Y, problem: Problem, x: X, key: Key, contexts: int, samples: int) -> Constants:
-    """`constants`, given the answers that `solved` finds with this key."""
+def measured_at(
+    y: Y, problem: Problem, x: X, key: Key, contexts: int, samples: int, numbers: np.ndarray | None = None
+) -> Constants:
+    """`constants`, given the answers that `solved` finds with this key, and these numbers."""
     d_y = sum(math.prod(a.shape[1:]) for a in jax.tree.leaves(y))
     M, every = count_contexts(problem, contexts), takes_every(problem, contexts)
-    lanes = np.arange(M, dtype=np.int32), y, jax.tree.map(lambda a: np.roll(a, 1, 0), y)
+    numbers = np.arange(M, dtype=np.int32) if numbers is None else numbers
+    lanes = numbers, y, jax.tree.map(lambda a: np.roll(a, 1, 0), y)
     matrices = in_groups(lambda lanes: _matrices(key, problem, x, lanes, every, samples), lanes, M)
     (mean, single), far = (_extremes(each[:, :3]) for each in matrices), _extremes(matrices[0][:, 3])
     mu, L = mean[..., 0, 0], single[..., 1]
@@ -170,7 +178,7 @@ def measured_at(y: Y, problem: Problem, x: X, key: Key, contexts: int, samples: 
     spread = lambda a: Spread(float(a.min()), float(np.median(a)), float(a.max()))
     lowest = float(single[..., 0].min())
     return Constants(
-        float(mu.min()), float(L.max()), spread(mu), spread(L), lowest, M, samples, float(high), _bend(far)
+        float(mu.min()), float(L.max()), spread(mu), spread(L), lowest, len(numbers), samples, float(high), _bend(far)
     )
 
 

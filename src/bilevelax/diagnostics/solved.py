@@ -46,14 +46,17 @@ def solved(
     parts: tuple[int, ...] = (WHOLE,),
     most: int | None = None,
     answers_only: bool = False,
+    numbers: np.ndarray | None = None,
 ) -> Solved:
     """Contexts 0, 1, ... of this key on each part of their samples, part after part; ``most`` of them at most.
 
-    ``answers_only`` leaves out all but xi, y and what is left: a smaller program.
+    Or those of these ``numbers``, by the program of so many ``contexts``. ``answers_only`` leaves out all but xi, y
+    and what is left: a smaller program.
     """
     M, every = count_contexts(problem, contexts), takes_every(problem, contexts)
     M = min(M, most or M)
-    lanes = np.tile(np.arange(M, dtype=np.int32), len(parts)), np.repeat(np.asarray(parts, np.int32), M)
+    numbers = np.arange(M, dtype=np.int32) if numbers is None else numbers
+    lanes = np.tile(numbers, len(parts)), np.repeat(np.asarray(parts, np.int32), len(numbers))
     found: Solved = in_groups(lambda lanes: _solved(key, problem, x, lanes, every, samples, answers_only), lanes, M)
     return found
 

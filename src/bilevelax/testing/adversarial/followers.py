@@ -12,6 +12,7 @@ from jax import random
 
 import bilevelax as bx
 from bilevelax.testing.adversarial.case import KEY, Case, alone, plain
+from bilevelax.testing.adversarial.reports import checked
 from bilevelax.testing.adversarial.ridges import RIDGES, ridge
 
 CLOSE = 1e-3  # relative error of a hypergradient that is right
@@ -98,12 +99,12 @@ def unsolved(name: str, linear: Any) -> str:
     return f"unsolved: {float(told):g}"
 
 
-def rarely_concave() -> bx.Problem:
+def rarely_concave(curvature: float = -0.1) -> bx.Problem:
     """g is concave in one context of fifty: none of a dozen contexts shows it, and it makes up most of the mean."""
     return plain(
         d=1,
         f=lambda x, y, eta, xi: jnp.sum(jnp.tanh(y) * x),
-        g=lambda x, y, eta, xi: jnp.sum(jnp.where(xi > 0, -0.1, 1.0) * (y - x - eta) ** 2) / 2,
+        g=lambda x, y, eta, xi: jnp.sum(jnp.where(xi > 0, curvature, 1.0) * (y - x - eta) ** 2) / 2,
         sample_context=lambda key, data: jnp.where(random.uniform(key) < 0.02, 1.0, 0.0)[None],
     )
 
@@ -196,5 +197,16 @@ FOLLOWERS = (
             slow=name == "solve",
         )
         for name, ask in RARELY.items()
+    ),
+    Case(
+        "g concave in one context of fifty, check",
+        lambda: checked(rarely_concave(), jnp.ones(1)),
+        "^FAILED: 1 .*strongly convex in y +FAILED -0.1",
+    ),
+    Case(
+        "mu_g that one context of fifty has not",
+        lambda: checked(rarely_concave(0.3).replace(mu_g=1.0), jnp.ones(1)),
+        "^FAILED: 1 .*mu_g +FAILED given 1; give Problem.mu_g=0.3. or less",
+        slow=True,
     ),
 )

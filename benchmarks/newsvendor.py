@@ -9,7 +9,8 @@ Protocol; the shifts were fixed before any shifted cost was computed:
   and scale 1 standard deviation (five draws), and by a constant +1 standard deviation.
 - bakery: the 20 store-product series with the lowest numbers, 75/25, backlog 9, one seed, the same shifts.
 
-``python benchmarks/newsvendor.py [yaz|rolling|bakery|time|million|all]``; SEEDS (5) is the number of seeds of yaz.
+``python benchmarks/newsvendor.py [yaz|rolling|bakery|time|speeds|million|all]``; SEEDS (5) is the number of seeds of
+yaz.
 """
 
 from __future__ import annotations
@@ -189,9 +190,49 @@ def write_shops(path: Path, rows: int) -> None:
     pandas.DataFrame(columns).to_csv(path, index=False)
 
 
+def told(command: str, *words: Any, **environ: str) -> tuple[dict[str, Any], dict[str, float]]:
+    """(what the command told, what it used)."""
+    started = time.perf_counter()
+    whole = [sys.executable, "-m", "bilevelax", "newsvendor", command, *map(str, words), "--json"]
+    process = subprocess.Popen(whole, stdout=subprocess.PIPE, env={**os.environ, **environ})
+    assert process.stdout is not None
+    said = json.loads(process.stdout.read())
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0
+    seconds = {"CPU seconds": used.ru_utime + used.ru_stime, "seconds": time.perf_counter() - started}
+    return said, {**seconds, "largest memory, GB": used.ru_maxrss / 2**20}
+
+
+def speeds() -> None:
+    """Commands of the guide with nothing kept from earlier ones: medians, and CPU seconds from least to most."""
+    data = load_yaz()
+    dishes, rows = list(data.y), []
+    whole = data.table.drop(columns=["weekday", "month", "year", "is_closed"])
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        whole[:573].join(data.y[dishes[-1]]).to_csv(place / "past.csv", index=False)
+        whole[:573].join(data.y).to_csv(place / "dishes.csv", index=False)
+        whole[573:603].to_csv(place / "tomorrow.csv", index=False)
+        write_shops(place / "shops.csv", 100_000)
+        costs, shops = ("--holding", 1, "--backlog", 9), place / "shops.csv"
+        fit = lambda file, target, model: ("fit", file, "--target", target, *costs, "--out", place / model)
+        commands = {
+            "fit of 573 rows, one product": (5, fit(place / "past.csv", dishes[-1], "one")),
+            "order of 30 rows": (5, ("order", place / "one", place / "tomorrow.csv", "--out", place / "orders.csv")),
+            "fit of 573 rows, seven dishes": (3, fit(place / "dishes.csv", ",".join(dishes), "seven")),
+            "fit of 100,000 rows of shops": (1, fit(shops, "demand", "shops")),
+        }
+        for name, (times, words) in commands.items():
+            used = [told(*words, BILEVELAX_CACHE=str(place / f"{name} {i}"))[1] for i in range(times)]
+            row = {key: float(np.median([each[key] for each in used])) for key in used[0]}
+            seconds = sorted(each["CPU seconds"] for each in used)
+            rows.append({"command": name, "runs": times, **row, "least": seconds[0], "most": seconds[-1]})
+    publish("newsvendor_speeds", "bilevelax newsvendor: speeds", rows)
+
+
 def million(rows: int = 1_000_000) -> None:
     """`bilevelax newsvendor fit` and `order` on a file of a million rows."""
-    measured = []
+    measured: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "shops.csv"
         write_shops(file, rows)
@@ -201,22 +242,15 @@ def million(rows: int = 1_000_000) -> None:
             "order": [f"{folder}/model", file, "--out", f"{folder}/orders.csv"],
         }
         for name, words in commands.items():
-            started = time.perf_counter()
-            command = [sys.executable, "-m", "bilevelax", "newsvendor", name, *map(str, words), "--json"]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE)
-            assert process.stdout is not None
-            said = json.loads(process.stdout.read())
-            _, status, used = os.wait4(process.pid, 0)
-            seconds = time.perf_counter() - started
-            assert status == 0 and said["rows"] == rows
-            measured.append({"command": name, "seconds": seconds, "largest memory, GB": used.ru_maxrss / 2**20})
-            measured[-1]["CPU seconds"] = used.ru_utime + used.ru_stime
+            said, used = told(name, *words)
+            assert said["rows"] == rows
+            measured.append({"command": name, **used})
     publish("newsvendor_million", f"A CSV of {rows:,} rows ({size:.0f} MB), penalty 0.3", measured)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    parts = {"yaz": yaz, "rolling": rolling, "bakery": bakery, "time": timings, "million": million}
+    parts = {"yaz": yaz, "rolling": rolling, "bakery": bakery, "time": timings, "speeds": speeds, "million": million}
     wanted = sys.argv[1] if len(sys.argv) > 1 else "all"
     for name, part in parts.items():
         if wanted in (name, "all"):

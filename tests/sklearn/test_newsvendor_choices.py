@@ -15,7 +15,8 @@ from bilevelax.applications.newsvendor.prepare import Scaling, WeightedDemands
 from bilevelax.applications.newsvendor.rows import Rows, with_penalty
 from bilevelax.estimators.envelope import envelope
 from bilevelax.sklearn import LinearQuantile, RobustNewsvendor, _calibration, _choosing, _fallback, _settings
-from bilevelax.sklearn._candidate import BLEND, RIVALS
+from bilevelax.sklearn._candidate import BLEND, LINEAR, RIVALS, SEARCHED
+from bilevelax.sklearn._kept import KeepsRows
 from bilevelax.sklearn.conditional import Forest
 from bilevelax.sklearn.persist import load_newsvendor, save_newsvendor
 
@@ -156,6 +157,20 @@ def test_twenty_steps_lose_to_a_baseline_and_the_folder_knows(chosen, tmp_path, 
     np.testing.assert_allclose(read.predict(X), orders, rtol=1e-6)
     np.testing.assert_array_equal(read.service_achieved_, model.service_achieved_)
     assert read.chosen_ == model.chosen_
+
+
+@pytest.mark.parametrize(("rows", "used"), [(30_000, SEARCHED), (500, 500)])
+def test_a_linear_quantile_that_orders_learns_from_no_more_rows_than_it_was_judged_on(rows, used, monkeypatch):
+    """A linear program of a million rows took eleven gigabytes, and had not ended after two minutes."""
+    seen = []
+    monkeypatch.setattr(LinearQuantile, "fit", lambda self, X, y: seen.append((X[:, 0], y)) or self)
+    model = KeepsRows()
+    model.holding_cost, model.backlog_cost, model.seed_, model._baseline = 1.0, 9.0, 0, None
+    model.fallback_, model._kept = LINEAR, (np.arange(float(rows))[:, None], np.arange(float(rows)))
+    model._instead()
+    ((contexts, demands),) = seen
+    assert len(demands) == used and demands[0] == 0 and demands[-1] == rows - 1  # evenly spaced, to the last
+    np.testing.assert_array_equal(contexts, demands)
 
 
 class Judged:

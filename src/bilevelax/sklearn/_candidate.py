@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+SEARCHED = 8_000  # rows, evenly spaced, that the search sees
 MOST_ROWS = 100_000  # rows of the problem; of more, a random subsample
 
 
 LINEAR, BOOSTED = "linear quantile", "boosted quantile"
 RIVALS = ("quantile", LINEAR, "neighbours", "forest", BOOSTED)  # may order instead of a rule; the simplest first
+SLOW = (LINEAR, BOOSTED)  # take minutes and gigabytes for a million rows
 BLEND = "mean of forest and rule"  # and so may this
 
 

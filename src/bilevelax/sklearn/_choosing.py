@@ -27,7 +27,6 @@ from bilevelax.sklearn._search import Split
 from bilevelax.sklearn._training import Lesson, Trained, Training, lesson_of, train
 from bilevelax.sklearn.conditional import make_conditional
 
-SEARCHED = 8_000  # rows, evenly spaced, that the search sees
 LEAST = 40  # rows to search on
 POLICY = "mlp"  # of "auto"
 WAYS = ("forest", "dirac")  # conditionals that "auto" tries

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bilevelax.sklearn._candidate import BLEND, BOOSTED, LINEAR, RIVALS
+from bilevelax.sklearn._candidate import BLEND, RIVALS, SLOW
 from bilevelax.sklearn._choosing import Search
 
 FEW_ROWS = 10_000  # above it, boosting and linear programs would take minutes
@@ -19,7 +19,7 @@ def rivals(model: Any, rows: int) -> dict[str, Any]:
     """Baselines with the model's costs, by name."""
     from bilevelax.sklearn.baselines import baselines  # that part stands on this one
 
-    slow = () if rows <= FEW_ROWS else (LINEAR, BOOSTED)
+    slow = () if rows <= FEW_ROWS else SLOW
     made = baselines(model.holding_cost, model.backlog_cost, random_state=model.seed_)
     return {name: made[name] for name in RIVALS if name not in slow}
 

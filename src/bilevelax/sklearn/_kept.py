@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.applications.newsvendor.prepare import Prepared
-from bilevelax.sklearn._candidate import BLEND, LINEAR, Candidate
+from bilevelax.sklearn._candidate import BLEND, LINEAR, SEARCHED, SLOW, Candidate
 from bilevelax.sklearn.conditional import Forest, make_conditional
 from bilevelax.tables.columns import OWNER
 
@@ -56,6 +56,9 @@ class KeepsRows:
                 self._baseline = made.with_conditional(forest)
             else:
                 rows = self._kept_rows()
+                if name in SLOW and len(rows[0]) > SEARCHED:  # as many as it was judged on
+                    some = np.linspace(0, len(rows[0]) - 1, SEARCHED).astype(int)
+                    rows = rows[0][some], rows[1][some]
                 self._baseline = made.fit(*rows) if lines is None else made.with_lines(lines, *rows)
         return self._baseline
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from bilevelax.applications.newsvendor.prepare import WeightedDemands
 from bilevelax.sklearn._calibration import Calibration, calibrate, service_target
-from bilevelax.sklearn._candidate import Candidate
-from bilevelax.sklearn._choosing import LEAST, POLICY, SEARCHED, WAYS, Search, Tried, rolling_splits
+from bilevelax.sklearn._candidate import SEARCHED, Candidate
+from bilevelax.sklearn._choosing import LEAST, POLICY, WAYS, Search, Tried, rolling_splits
 from bilevelax.sklearn._fallback import better_baseline
 from bilevelax.sklearn._search import Choice, Learned, finish, learn, splits_of
 from bilevelax.sklearn._settings import adversaries, steps_for, training_of

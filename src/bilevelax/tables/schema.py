@@ -242,7 +242,7 @@ def learn_schema(
                 raise ValueError(faults[name])
             many = name in ids and table[name].nunique(dropna=False) > TOO_MANY
             as_names = name in (*category, *ids)
-            used = "the typical demand of its products is" if many else _use(table[name], name, as_names)
+            used = "but the typical demand of its products is" if many else _use(table[name], name, as_names)
             if isinstance(used, str):
                 ignored[name] = used
             else:

@@ -14,11 +14,20 @@ from bilevelax.applications.newsvendor.adversary import of_members
 from bilevelax.applications.newsvendor.prepare import Scaling, WeightedDemands
 from bilevelax.applications.newsvendor.rows import Rows, with_penalty
 from bilevelax.estimators.envelope import envelope
-from bilevelax.sklearn import LinearQuantile, RobustNewsvendor, _calibration, _choosing, _fallback, _settings
-from bilevelax.sklearn._candidate import BLEND, LINEAR, RIVALS, SEARCHED
+from bilevelax.sklearn import (
+    BoostedQuantile,
+    LinearQuantile,
+    RobustNewsvendor,
+    _calibration,
+    _choosing,
+    _fallback,
+    _settings,
+)
+from bilevelax.sklearn._candidate import BLEND, BOOSTED, LINEAR, RIVALS, SEARCHED
 from bilevelax.sklearn._kept import KeepsRows
-from bilevelax.sklearn.conditional import Forest
+from bilevelax.sklearn.conditional import Dirac, Forest
 from bilevelax.sklearn.persist import load_newsvendor, save_newsvendor
+from bilevelax.sklearn.stored_forest import Boosts
 
 QUICK = dict(members=2, max_iter=20, n_atoms=4, batch_size=8, ascent_steps=1, random_state=0)
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
@@ -171,6 +180,38 @@ def test_a_linear_quantile_that_orders_learns_from_no_more_rows_than_it_was_judg
     ((contexts, demands),) = seen
     assert len(demands) == used and demands[0] == 0 and demands[-1] == rows - 1  # evenly spaced, to the last
     np.testing.assert_array_equal(contexts, demands)
+
+
+def test_boosted_quantiles_that_order_are_kept_in_the_folder(chosen, tmp_path, monkeypatch):
+    """Nobody fits them again to order; trees that are no trees, or too few of them, are refused."""
+    X, fitted = chosen
+    model = copy.copy(fitted)
+    model.fallback_, model._baseline = BOOSTED, None
+    orders, boosts = model.predict(X), model._instead().boosts_
+    own = model._instead().regressors_[0][0].predict(X)
+    np.testing.assert_allclose(boosts.answers(X, 0), own, rtol=1e-12)
+    save_newsvendor(model, tmp_path / "model", {})
+    monkeypatch.setattr(BoostedQuantile, "_regressor", None)  # would be called by a fit
+    read, _ = load_newsvendor(tmp_path / "model")
+    np.testing.assert_allclose(read.predict(X), orders, rtol=1e-12)
+    columns = X.shape[1]
+    assert (Boosts.read(boosts.stored(), columns).answers(X, 0) == boosts.answers(X, 0)).all()
+    with pytest.raises(ValueError, match="unequally many trees"):
+        Boosts.read({**boosts.stored(), "boosts_starts": np.zeros(7)}, columns)
+    with pytest.raises(ValueError, match="nodes that no forest has"):
+        Boosts.read({**boosts.stored(), "boosts_roots": np.array([-1.0])}, columns)
+    with pytest.raises(ValueError, match="needs 1 sets of trees"):
+        BoostedQuantile().with_stored(boosts._replace(starts=np.zeros(2)), X, X[:, 0])
+
+
+def test_the_forest_behind_ranges_is_fitted_once(chosen, monkeypatch):
+    """`order` asked twice, and fitted two forests of 20,000 rows."""
+    model = copy.copy(chosen[1])
+    if not model.prepared_.conditional.is_as_seen:
+        model.prepared_ = model.prepared_._replace(conditional=Dirac().fit(chosen[0], chosen[0][:, :1]))
+    forest = model._demand_given_contexts()
+    monkeypatch.setattr(Forest, "_fit", None)
+    assert isinstance(forest, Forest) and model._demand_given_contexts() is forest
 
 
 class Judged:

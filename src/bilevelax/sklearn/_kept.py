@@ -28,6 +28,7 @@ class KeepsRows:
     _baseline: Any
     _folder: Path
     _forest: Any = None
+    _spread: tuple[Any, Any] | None = None  # a conditional, and the forest on its rows
 
     def _kept_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Training rows, where `fit` kept them or the model's folder does."""
@@ -51,7 +52,7 @@ class KeepsRows:
             named = baselines(self.holding_cost, self.backlog_cost, random_state=self.seed_)
             name = "forest" if self.fallback_ == BLEND else str(self.fallback_)
             made, forest = named[name], self._stored_forest() if name == "forest" else None
-            lines = self._stored_lines() if name == LINEAR else None
+            stored = self._stored_answers(name) if name in SLOW else None
             if forest is not None:
                 self._baseline = made.with_conditional(forest)
             else:
@@ -59,14 +60,15 @@ class KeepsRows:
                 if name in SLOW and len(rows[0]) > SEARCHED:  # as many as it was judged on
                     some = np.linspace(0, len(rows[0]) - 1, SEARCHED).astype(int)
                     rows = rows[0][some], rows[1][some]
-                self._baseline = made.fit(*rows) if lines is None else made.with_lines(lines, *rows)
+                self._baseline = made.fit(*rows) if stored is None else made.with_stored(stored, *rows)
         return self._baseline
 
-    def _stored_lines(self) -> np.ndarray | None:
-        """The linear quantiles that the model's folder keeps, None where it keeps none."""
-        from bilevelax.sklearn.persist import kept_lines
+    def _stored_answers(self, name: str) -> Any:
+        """The linear quantiles or boosted trees that the model's folder keeps, None where it keeps none."""
+        from bilevelax.sklearn.persist import kept_boosts, kept_lines
 
-        return None if self._kept is not None else kept_lines(self._folder, self)
+        kept = kept_lines if name == LINEAR else kept_boosts
+        return None if self._kept is not None else kept(self._folder, self)
 
     def _stored_forest(self) -> Any:
         """The forest that the model's folder keeps, None where it keeps none."""
@@ -98,4 +100,7 @@ class KeepsRows:
         conditional = self._with_conditional().conditional
         if not getattr(conditional, "is_as_seen", False):
             return conditional
-        return make_conditional("forest", OWNER).fit(conditional.X_, conditional.y_, random_state=self.seed_)
+        if self._spread is None or self._spread[0] is not conditional:
+            forest = make_conditional("forest", OWNER).fit(conditional.X_, conditional.y_, random_state=self.seed_)
+            self._spread = conditional, forest
+        return self._spread[1]

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bilevelax.sklearn._scored import ScoredByCost, levels_of
 from bilevelax.sklearn.conditional import make_conditional
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
+from bilevelax.sklearn.stored_forest import Boosts
 
 MOST_LEVELS = 5  # service levels that a baseline learns; a row with another takes the one next to it
 
@@ -127,6 +128,17 @@ class _PerOutput(_Baseline):
         contexts = self._contexts(X)
         return self._nearest(contexts, lambda j, k, rows: self.regressors_[j][k].predict(contexts[rows]))
 
+    def _first(self) -> np.ndarray:
+        """Numbers of each output's first answer, where those of all outputs and levels are in one row."""
+        return np.cumsum([0, *map(len, self.levels_)])
+
+    def _require_number(self, what: str, found: int) -> None:
+        wanted = sum(map(len, self.levels_))
+        if found != wanted:
+            raise ValueError(
+                f"{type(self).__name__} needs {wanted} {what}, one for each output and level. Got {found}."
+            )
+
 
 class LinearQuantile(_PerOutput):
     """`sklearn.linear_model.QuantileRegressor` on standardised columns; ``alpha`` is its L1 penalty."""
@@ -142,21 +154,16 @@ class LinearQuantile(_PerOutput):
         self.lines_ = np.stack([line_of(each) for grid in self.regressors_ for each in grid])
         return self
 
-    def with_lines(self, lines: np.ndarray, X: Any, y: Any) -> LinearQuantile:
+    def with_stored(self, lines: np.ndarray, X: Any, y: Any) -> LinearQuantile:
         """Fitted by the ``lines_`` of one that was fitted on these rows before."""
         self._start(X, y)
-        wanted = sum(map(len, self.levels_))
-        if len(lines) != wanted:
-            raise ValueError(
-                f"A linear quantile needs {wanted} lines, one for each output and level. Got {len(lines)}."
-            )
+        self._require_number("lines", len(lines))
         self.lines_ = lines
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The estimated quantiles."""
-        contexts = self._contexts(X)
-        first = np.cumsum([0, *map(len, self.levels_)])
+        contexts, first = self._contexts(X), self._first()
         value = lambda line, rows: line[0] + contexts[rows] @ line[1:]
         return self._nearest(contexts, lambda j, k, rows: value(self.lines_[first[j] + k], rows))
 
@@ -185,6 +192,24 @@ class BoostedQuantile(_PerOutput):
         self.backlog_cost = backlog_cost
         self.n_estimators = n_estimators
         self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> BoostedQuantile:
+        """Fit trees for each output and level."""
+        super().fit(X, y)
+        self.boosts_ = Boosts.of([each for grid in self.regressors_ for each in grid])
+        return self
+
+    def with_stored(self, boosts: Boosts, X: Any, y: Any) -> BoostedQuantile:
+        """Fitted by the ``boosts_`` of one that was fitted on these rows before."""
+        self._start(X, y)
+        self._require_number("sets of trees", len(boosts.starts))
+        self.boosts_ = boosts
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The estimated quantiles."""
+        contexts, first = self._contexts(X), self._first()
+        return self._nearest(contexts, lambda j, k, rows: self.boosts_.answers(contexts[rows], first[j] + k))
 
     def _regressor(self, level: float) -> Any:
         from sklearn.ensemble import GradientBoostingRegressor

@@ -12,11 +12,11 @@ from bilevelax.applications.newsvendor.prepare import Prepared, Scaling
 from bilevelax.applications.newsvendor.stored_rules import STORED_RULES
 from bilevelax.base.declared import either, integer, list_of, number, one_of, record, text
 from bilevelax.base.npz import Header, read_arrays
-from bilevelax.sklearn._candidate import BLEND, LINEAR, RIVALS, Candidate
+from bilevelax.sklearn._candidate import BLEND, BOOSTED, LINEAR, RIVALS, Candidate
 from bilevelax.sklearn._scored import CostColumn
 from bilevelax.sklearn.model_folder import REMEDY, read_folder, require, write_folder
 from bilevelax.sklearn.newsvendor import RobustNewsvendor
-from bilevelax.sklearn.stored_forest import MOST_NODES, Trees
+from bilevelax.sklearn.stored_forest import MOST_NODES, Boosts, Trees
 from bilevelax.tables.schema import DECLARED, Schema
 
 KIND = "RobustNewsvendor"
@@ -94,7 +94,7 @@ def save_newsvendor(model: RobustNewsvendor, folder: str | Path, extra: dict[str
     if model.fallback_ and "X" not in arrays:
         arrays |= dict(zip(("X", "y"), model._kept_rows(), strict=True))
     arrays |= trees_of(model, arrays)
-    arrays |= lines_of(model)
+    arrays |= answers_of(model)
     stored = {f"policy_{i}": a for i, a in enumerate(model._arrays)} | arrays
     stored["move_scales"] = model.move_scales_
     for name in ("contexts", "demands"):
@@ -180,26 +180,39 @@ def trees_of(model: RobustNewsvendor, arrays: Mapping[str, np.ndarray]) -> dict[
     return forest.trees_.stored() if same and len(forest.trees_.left) <= MOST_NODES else {}
 
 
-def lines_of(model: RobustNewsvendor) -> dict[str, np.ndarray]:
-    """The linear quantiles, where these order: nobody solves that program again to order."""
-    return {"lines": model._instead().lines_} if model.fallback_ == LINEAR else {}
+def answers_of(model: RobustNewsvendor) -> dict[str, np.ndarray]:
+    """The linear or boosted quantiles, where these order: nobody fits them again to order."""
+    if model.fallback_ == LINEAR:
+        return {"lines": model._instead().lines_}
+    return model._instead().boosts_.stored() if model.fallback_ == BOOSTED else {}
 
 
 def kept_trees(folder: Path, model: Any) -> Trees | None:
     """Those of `trees_of`, if the folder has any."""
-    names = [f"forest_{name}" for name in Trees._fields]
+    return _read_trees(folder, model, Trees, "forest", ())
+
+
+def kept_boosts(folder: Path, model: Any) -> Boosts | None:
+    """The boosted quantiles that order, if the folder has any."""
+    return _read_trees(folder, model, Boosts, "boosts", ("boosts_values", "boosts_starts"))
+
+
+def _read_trees(folder: Path, model: Any, kind: Any, prefix: str, others: tuple[str, ...]) -> Any:
+    """Trees that were ``stored``, None where there are none; roots and starts have lengths of their own."""
+    names = [*(f"{prefix}_{name}" for name in Trees._fields), *others]
+    short = (f"{prefix}_roots", f"{prefix}_starts")
 
     def shapes(headers: Mapping[str, Header]) -> dict[str, tuple[int, ...]]:
         if not all(name in headers for name in names):
             return {}
-        nodes = headers["forest_left"].shape[:1]
-        return {name: headers[name].shape[:1] if name == "forest_roots" else nodes for name in names}
+        nodes = headers[f"{prefix}_left"].shape[:1]
+        return {name: max(headers[name].shape[:1], (1,)) if name in short else nodes for name in names}
 
     arrays = read_arrays(folder / "arrays.npz", (), names, shapes=shapes)
     if len(arrays) < len(names):
         return None
     try:
-        return Trees.read(arrays, model.n_features_in_)
+        return kind.read(arrays, model.n_features_in_)
     except ValueError as error:
         raise ValueError(f"{folder / 'arrays.npz'} is damaged or from another program ({error}): {REMEDY}.") from error
 

@@ -19,7 +19,7 @@ from bilevelax.applications import contrastive
 from bilevelax.report.curves import LINE_COLOURS
 
 TAU0, RHO, RIDGE = 0.1, 1.0, 1e-2
-app = contrastive.make(rho=RHO, tau0=TAU0, ridge=RIDGE, characters=64, width=32, dim=8)
+app = contrastive.make(rho=RHO, tau0=TAU0, ridge=RIDGE, negatives=64, width=32, dim=8, d=16)
 run = bx.minimize(
     app.problem,
     bx.minibatch(bx.saa(1), 32),

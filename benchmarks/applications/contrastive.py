@@ -24,6 +24,7 @@ SEEDS, QUICK_SEEDS = 3, 2
 VALIDATION = 6  # of the 30 background alphabets: the settings are chosen on these
 FIXED = tuple({"tau0": tau, "tau_max": tau} for tau in (0.05, 0.1, 0.2))
 OWN = tuple({"rho": rho} for rho in (0.5, 1.0, 2.0))
+SIZES = {"negatives": 64, "width": 64, "dim": 32}
 LABELLED = 5  # drawings of each character that a probe learns from, of 20
 ESTIMATOR = bx.minibatch(bx.saa(1), 64)  # 64 anchors, each with one set of 64 negatives
 Alphabets = list[np.ndarray]  # of each, (characters, 20, d)
@@ -61,7 +62,7 @@ class Bench:
         self.steps, self.rule = steps, optax.adam(optax.cosine_decay_schedule(3e-3, steps))
 
     def embedding(self, settings: dict[str, float], seed: int) -> Any:
-        app = contrastive.make(self.train, self.train[:2], seed=seed, **settings)
+        app = contrastive.make(self.train, self.train[:2], seed=seed, **SIZES, **settings)
         problem = app.problem.replace(mu_g=None, L_g1=None)  # not needed here, and part of a program's name
         run = bx.minimize(
             problem, ESTIMATOR, self.rule, app.x1, key=random.key(seed), T=self.steps, every=self.steps, progress=False

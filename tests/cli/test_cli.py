@@ -184,3 +184,13 @@ def test_debug_shows_where_an_error_came_from(monkeypatch):
     monkeypatch.setattr("sys.argv", ["bilevelax", "--debug", "run", "nothing"])
     with pytest.raises(ValueError, match="There is no application"):
         main()
+
+
+def test_an_application_says_how_it_is_run_unless_an_estimator_is_named():
+    from bilevelax.cli.run import way_of
+
+    nothing = dict.fromkeys(("T", "contexts", "step"))
+    assert way_of("quadratic", estimator=None, **nothing) == ("rt_mlmc", 2000, 1, 1e-2)
+    assert way_of("scheduling", estimator=None, **nothing) == ("saa", 300, 16, 1e-4)
+    assert way_of("scheduling", estimator="dl_sgd", **nothing) == ("dl_sgd", 2000, 1, 1e-2)
+    assert way_of("scheduling", estimator=None, T=5, contexts=2, step=0.5) == ("saa", 5, 2, 0.5)

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from bilevelax.applications import personalized_fl
 from bilevelax.cli import app
+from bilevelax.cli import solve as solving
 from bilevelax.run.records.result import Result
 
 SMALL = ["-a", "d_x=2", "-a", "d_y=2", "-a", "d_xi=1"]
@@ -30,3 +31,11 @@ def test_solve_answers_and_saves(words, tmp_path):
 def test_what_is_not_reached_exits_with_one(tmp_path):
     done = invoke("solve", "quadratic", *SMALL, "--tol", "1e-9", "--budget", "0.5", "--out", str(tmp_path / "run"))
     assert done.exit_code == 1 and "Out of time after 0.5 s" in done.output
+
+
+@pytest.mark.parametrize(("words", "seconds"), [([], 90), (["--budget", "7"], 7)])
+def test_run_with_solve_has_a_budget(words, seconds, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(solving, "solve", lambda name, **settings: asked.update(settings))
+    assert invoke("run", "quadratic", "--solve", *words).exit_code == 0
+    assert asked["budget"] == seconds

@@ -162,12 +162,12 @@ def make(
     tau0: float = 0.05,
     tau_max: float = 2.0,
     ridge: float = 1e-2,
-    negatives: int = 64,
-    width: int = 64,
-    dim: int = 32,
+    negatives: int = 16,
+    width: int = 32,
+    dim: int = 16,
     characters: int = 64,
     drawings: int = 10,
-    d: int = 16,
+    d: int = 8,
     seed: int = 0,
 ) -> Application:
     """The network that tells characters apart, with a temperature for each anchor.

@@ -154,13 +154,16 @@ def judged(test: Problem, x: X, costs: Costs) -> dict[str, jax.Array]:
     }
 
 
+# for `bilevelax run`: single contexts and a series of thousands of terms are too noisy for a network of this size
+RUN = {"estimator": "saa", "contexts": 16, "step": 1e-4, "T": 300}
+
 # for the contract tests
 SMALLEST = {"data": "synthetic", "days": 10, "hours": 2, "width": 1, "gamma_s": 2.0, "ramp": 0.1}
 
 
 def make(
     data: str = "auto",
-    days: int = 10_000,
+    days: int = 1000,
     hours: int = 24,
     width: int = 200,
     gamma_s: float = 50.0,

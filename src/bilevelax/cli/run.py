@@ -17,15 +17,16 @@ from bilevelax.cli.settings import parse
 if TYPE_CHECKING:
     from bilevelax.run.records.result import Result
 
-MethodOption = Annotated[str, typer.Option(help="How gradients are estimated; auto chooses by measurement.")]
+METHOD = "How gradients are estimated; auto chooses by measurement. (default: rt_mlmc, or as the application says)"
+MethodOption = Annotated[str | None, typer.Option(help=METHOD)]
 Depth = Annotated[int | None, typer.Option("--K", help="Deepest level (rt_mlmc) or number of epochs (dl_sgd).")]
 Terms = Annotated[int | None, typer.Option("--N", help="Terms of the Neumann series; by default from the problem.")]
-Steps = Annotated[int, typer.Option("--T", help="Number of steps.")]
-Contexts = Annotated[int, typer.Option(help="Contexts averaged in each step.")]
+Steps = Annotated[int | None, typer.Option("--T", help="Number of steps (default: 2000).")]
+Contexts = Annotated[int | None, typer.Option(help="Contexts averaged in each step (default: 1).")]
 EVENLY = "Of finitely many, take them evenly: each once if --contexts is their number."
 Evenly = Annotated[bool, typer.Option("--spread", help=EVENLY)]
 Optimizer = Annotated[str, typer.Option(help="adam or sgd.")]
-StepSize = Annotated[float, typer.Option(help="Step size; with --t0 its scale.")]
+StepSize = Annotated[float | None, typer.Option(help="Step size; with --t0 its scale (default: 0.01).")]
 Schedule = Annotated[int | None, typer.Option(help="Use the paper's schedule: 1/sqrt(t) up to t0, then 1/t.")]
 Every = Annotated[int, typer.Option(help="Steps between two rows of the history.")]
 OfEstimator = Annotated[list[str] | None, typer.Option("--est", "-e", help="name=value for the estimator.")]
@@ -35,18 +36,19 @@ DISTRIBUTED = "One of many processes: all devices of a SLURM or Kubernetes job."
 Distributed = Annotated[bool, typer.Option("--distributed", help=DISTRIBUTED)]
 SOLVE = "Without estimator, step size and number of steps: what `bilevelax solve` does."
 Solve = Annotated[bool, typer.Option("--solve", help=SOLVE)]
+Budget = Annotated[float, typer.Option(min=1, help="Seconds of --solve; `bilevelax solve` has no limit by default.")]
 
 
 def run(
     name: Name,
-    estimator: MethodOption = "rt_mlmc",
+    estimator: MethodOption = None,
     K: Depth = None,
     N: Terms = None,
-    T: Steps = 2000,
-    contexts: Contexts = 1,
+    T: Steps = None,
+    contexts: Contexts = None,
     spread: Evenly = False,
     optimizer: Optimizer = "adam",
-    step: StepSize = 1e-2,
+    step: StepSize = None,
     t0: Schedule = None,
     seed: Seed = 0,
     every: Every = 100,
@@ -57,6 +59,7 @@ def run(
     distributed: Distributed = False,
     restart: Restart = False,
     solve: Solve = False,
+    budget: Budget = 90,
     as_json: AsJson = False,
 ) -> None:
     """Minimise an application and save history, arrays and manifest.
@@ -66,10 +69,12 @@ def run(
     Example: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000 -a d_x=10
     """
     if solve:
-        solving.solve(name, seed=seed, app_setting=app_setting, out=out, restart=restart, as_json=as_json)
+        settings: dict[str, Any] = {"app_setting": app_setting, "out": out, "restart": restart, "as_json": as_json}
+        solving.solve(name, budget=budget, seed=seed, **settings)
         return
+    estimator, T, contexts, step = way_of(name, estimator=estimator, T=T, contexts=contexts, step=step)
     config = {name: str(value) if isinstance(value, Path) else value for name, value in locals().items()}
-    del config["as_json"]
+    del config["as_json"], config["budget"]
     import jax
 
     from bilevelax.cli import _builders
@@ -92,6 +97,17 @@ def run(
     result.manifest["config"] = config
     result.save(folder)
     tell(f"{name} by", estimator, result, folder, as_json)
+
+
+def way_of(name: str, **given: Any) -> tuple[str, int, int, float]:
+    """Of what is not given: where no estimator is named, as the application says in ``RUN`` of its module."""
+    from bilevelax.applications import catalogue
+
+    usual: dict[str, Any] = {"estimator": "rt_mlmc", "T": 2000, "contexts": 1, "step": 1e-2}
+    if given["estimator"] is None:
+        usual |= getattr(catalogue.module(name), "RUN", {})
+    usual |= {key: value for key, value in given.items() if value is not None}
+    return usual["estimator"], usual["T"], usual["contexts"], usual["step"]
 
 
 def tell(title: str, estimator: str, result: Result, folder: Path, as_json: bool) -> None:

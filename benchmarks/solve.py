@@ -1,7 +1,7 @@
 """`solve`: against peers, how often "certified" is true, real problems, a picture.
 
-``python benchmarks/solve.py [peers | coverage | problems | early | last | picture] ...`` does a part; names of regimes
-after it choose among them. jaxopt takes part where it is installed.
+``python benchmarks/solve.py [PART] ...`` does a part, one of `PARTS`; names of regimes after `peers` choose among them.
+jaxopt takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import solve_peers
 import targets
@@ -95,29 +94,6 @@ def early(quick: bool) -> None:
     publish("solve_early", "Early stages of problems with many parameters", rows)
 
 
-def powers(square: float) -> bx.Problem:
-    """F = x^4 / 4 - x as CSO: the mean over n samples has x^4 (1 + 6 s + 3 s^2) / 4 - x, s = square / n."""
-    return bx.conditional_stochastic(
-        lambda x, u, xi: jnp.sum(u**4 / 4 - u + x * xi),
-        lambda x, eta, xi: x * (1 + square**0.5 * eta),
-        lambda key, data: random.normal(key, (1,)) / 10,
-        lambda key, xi, data: random.normal(key, (1,)),
-    )
-
-
-def last(quick: bool) -> None:
-    """What an unbiased last stage could remove: the bias that is left at the end, where it is known."""
-    rows = []
-    for square in (1.0, 5.0) if quick else (1.0, 2.0, 5.0):
-        result = bx.solve(powers(square), jnp.full(1, 2.0), key=random.key(0), tol=0.05, progress=False)
-        x, n = float(result.x[0]), result.stages[-1].n
-        s = square / n
-        row = {"second moment of a sample": square, "told": result.reason, "n": n, "goal": result.goal}
-        row |= {"bias of n samples": (6 * s + 3 * s**2) * x**3, "left by halving": -6 * s**2 * x**3}
-        rows.append({**row, "true |grad F|": abs(x**3 - 1), "at most": result.certificate.norm_high})
-    publish("solve_last", "The bias at the end", rows)
-
-
 def picture(quick: bool) -> None:
     """A run: |grad F| against seconds, stages marked."""
     import matplotlib.pyplot as plt
@@ -148,7 +124,6 @@ PARTS: dict[str, Callable[..., None]] = {
     "coverage": coverage,
     "problems": real_problems,
     "early": early,
-    "last": last,
     "picture": picture,
 }
 

@@ -82,7 +82,7 @@ PROGRAMS = sampled.drawn, sampled.drawn_soon, sampled.answered, sampled.answered
 def test_three_programs_serve_every_size(quadratic, key):
     """One draws, one answers small stages, one large ones: m and n are data."""
     ask = lambda m, n: Sample(quadratic, jnp.asarray(X), key, m, n, False).at(X, n > 8)
-    ask(2 * LANES, 8), ask(32 * LANES, SAMPLES)
+    ask(2 * LANES, 8), ask(80 * LANES, SAMPLES)
     before = [program._cache_size() for program in PROGRAMS]
     for m, n in [(LANES, SAMPLES), (48 * LANES, 8), (LANES, 4 * SAMPLES), (LANES, MOST_SAMPLES)]:
         ask(m, n)
@@ -90,11 +90,14 @@ def test_three_programs_serve_every_size(quadratic, key):
 
 
 def test_small_stages_are_answered_by_the_program_that_compiles_fast(quadratic, key):
-    """By counts: 24 chunks twice are small, 25 are not, and a stage that goes on becomes large."""
-    chosen = lambda sample: [sample.answering(chunk) for _ in range(50)]
+    """By counts: 24 chunks twice are small, 25 are not, of few bytes 64; a stage that goes on becomes large."""
+    chosen = lambda sample, chunk: [sample.answering(chunk) for _ in range(130)]
     of = lambda chunks: Sample(quadratic, jnp.asarray(X), key, chunks * LANES, SAMPLES, False)
-    chunk = of(1).draw(jnp.asarray(X), 0)
-    assert chosen(of(1)) == [sampled.answered_soon] * 48 + [sampled.answered] * 2
+    drawn = of(1).draw(jnp.asarray(X), 0)
+    light, chunk = (drawn._replace(etas=np.broadcast_to(np.float32(0), size)) for size in (64, 2**18))
+    assert chosen(of(1), chunk) == [sampled.answered_soon] * 48 + [sampled.answered] * 82
+    assert chosen(of(1), light) == [sampled.answered_soon] * 128 + [sampled.answered] * 2
+    assert of(64).answering(light) is sampled.answered_soon and of(65).answering(light) is sampled.answered
     assert of(24).answering(chunk) is sampled.answered_soon and of(25).answering(chunk) is sampled.answered
     large = chunk._replace(weights=np.broadcast_to(np.float32(0), (64, 2**20)))  # 256 MB
     assert of(1).answering(large) is sampled.answered

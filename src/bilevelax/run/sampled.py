@@ -34,7 +34,8 @@ from bilevelax.run.lanes import (
 )
 
 KEPT = 2**28  # bytes of draws and answers that stay in memory; chunks beyond are drawn again
-SOON = 48, 2**28  # calls and bytes of a stage up to which a program that compiles fast is the faster one
+# calls and bytes of a stage up to which a program that compiles fast is the faster one: of any chunks, of small ones
+SOON = (48, 2**28), (128, 2**24)
 LITTLE = 2**22, 32  # numbers made by drawing a lane times chunks, likewise; chunks that a solve draws at least
 
 
@@ -159,7 +160,8 @@ class Sample:
         stored = self.problem.n_contexts if self.problem.support is not None else None
         chunks = max(len(self), (stored or 0) / LANES)  # where all are stored, the last sample is all of them
         calls, handled = (value * max(2 * chunks / self.calls, 1) for value in (self.calls, self.handled))
-        return answered_soon if calls <= SOON[0] and handled <= SOON[1] else answered
+        soon = any(calls <= most and handled <= size for most, size in SOON)
+        return answered_soon if soon else answered
 
 
 class Sums:

@@ -7,7 +7,6 @@ of them. That is eq. (9) with a network in front, by `saa`, whose followers and 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from typing import Any, NamedTuple
 
@@ -126,11 +125,7 @@ def learned(train: Images, steps: int, seed: int) -> Any:
     )
     rule = optax.adam(optax.cosine_decay_schedule(RATE, steps))
     key = random.key(seed)
-    with tempfile.TemporaryDirectory() as folder:  # a run that is saved is compiled to run fast, not soon
-        saved = bx.Checkpoint(folder)
-        return bx.minimize(
-            problem, ESTIMATOR, rule, first(key), key=key, T=steps, every=steps, progress=False, checkpoint=saved
-        ).x
+    return bx.minimize(problem, ESTIMATOR, rule, first(key), key=key, T=steps, every=steps, progress=False).x
 
 
 def classified(train: Images, steps: int, seed: int) -> Any:

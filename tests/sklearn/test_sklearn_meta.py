@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from bilevelax.sklearn import MetaClassifier, PersonalizedModel
 
@@ -86,3 +87,12 @@ def test_adapting_needs_a_label_for_each_row(fitted, clients):
     X, y, _ = clients
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         fitted.adapt(X[:5], y[:6])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", [MetaClassifier(max_iter=2), PersonalizedModel(lam=1.0, max_iter=3)], ids=str)
+def test_scikit_learns_checks(estimator):
+    """Without groups, all rows are one client."""
+    for own, check in estimator_checks_generator(estimator):
+        if getattr(check, "func", check).__name__ != "check_array_api_input":  # needs a flag of SciPy
+            check(own)

@@ -7,12 +7,13 @@ while and run with the best of them from another key. L-BFGS runs on a sample of
 Everyone has a process of its own, pinned to one core where `taskset` says so, and runs of `solve` take turns with the
 others. Seconds are those of the CPU, which other programs on the machine disturb less than a clock. A peer's program
 that serves two targets is compiled once and counted in both. Peers have `BOUND` CPU seconds for each target, from the
-moment when the problem is there; judging counts nowhere. Who has not arrived then took more than that.
+moment when the problem is there; judging counts nowhere, and nobody's imports do. Who has not arrived then took more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import resource
@@ -37,6 +38,7 @@ REPEATS = 3  # of `solve`
 APART, FAR_APART, COSTLY = 4, 1, 1024  # looks are a quarter of the way apart, or as far again where many are judged
 CONTEXTS = 1024  # of a fixed sample where there are too many, or infinitely many, to take all
 MANY = 10_000
+IMPORTED = ("jaxopt", "scipy.optimize")  # before the clock starts, by everybody, though only some need them
 
 
 class Effort(NamedTuple):
@@ -205,6 +207,9 @@ def samples(regime: targets.Regime) -> int | str:
 def rows_of(who: str, contest: Contest, effort: Effort, repeat: int) -> list[dict[str, Any]]:
     """One contestant on all targets of a regime."""
     regime, n = contest.regime, samples(contest.regime)
+    for module in IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     judged = targets.judge(regime)
     judge = Judge(judged, judged(regime.app.x1)[1])
     end_after(BOUND * len(contest.shares))

@@ -14,6 +14,7 @@ import importlib.util
 import io
 import sys
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, Self
@@ -28,15 +29,15 @@ SPLITS, FOLDS = 4, 3  # of the table's ten splits: fits take seconds
 EPOCHS = 100  # of dro; 1,000 by default, 50 to 300 give the same accuracy within 0.004 in one trial
 
 
-class Peer(BaseEstimator):
+class Peer(BaseEstimator, ABC):
     """Scores ``X w + b``; labels -1 and 1, or a standardised target."""
 
     def __init__(self, kind: str = "class") -> None:
         self.kind = kind
 
+    @abstractmethod
     def _weights(self, X: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
         """w and b."""
-        raise NotImplementedError
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
         labels = self.kind == "class"

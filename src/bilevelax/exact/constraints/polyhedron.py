@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_integer, require_positive
 from bilevelax.core.problem import Problem, X, Xi, Y, static
 from bilevelax.exact.constraints.constraint import Constraint, Look, registered
@@ -107,7 +108,7 @@ def smoothed(grad: Any, hessian: Any, rows: Rows, y: jax.Array, kappa: float) ->
     return Minimum(point.y, face, stiff, point.gap, point.feasible, solved, point.iterations, point.gradients)
 
 
-@jax.jit
+@program()
 def nearest_on(rows: Rows, z: jax.Array) -> tuple[jax.Array, Facet]:
     """The nearest point to z and its face, traced once for the dozens of places of a program that ask for it."""
     identity = jnp.eye(len(z), dtype=z.dtype)

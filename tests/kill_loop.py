@@ -4,6 +4,7 @@ Children are forked before JAX starts, so that a life costs a second and not an 
 """
 
 import json
+import math
 import os
 import random as dice
 import signal
@@ -55,8 +56,18 @@ def record(result, path):
         json.dump({"rows": rows, "cost": result.cost.asdict()}, file)
 
 
-def life(chunks, folder, seconds):
-    """One child; True if it came to its end before it was killed."""
+def rows(folder):
+    """How many rows of history are there."""
+    try:
+        with open(f"{folder}/run/history.jsonl", "rb") as file:
+            return file.read().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def life(chunks, folder, seconds, most):
+    """One child, killed after these seconds or this many rows; True if it came to its end before."""
+    last = rows(folder) + most
     child = os.fork()
     if child == 0:
         try:
@@ -67,7 +78,7 @@ def life(chunks, folder, seconds):
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(1)
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and rows(folder) < last:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             assert status == 0, f"the child failed: {status}"
@@ -80,9 +91,11 @@ def life(chunks, folder, seconds):
 
 def main(folder, chunks, kills, seed):
     moments = dice.Random(seed)
+    share = chunks // (kills + 1)  # of the rows: there are some left for every kill, however fast the machine
     done, killed = False, 0
     while not done:
-        done = life(chunks, folder, moments.uniform(0.2, 2.5) if killed < kills else 600)
+        limits = (moments.uniform(0.2, 2.5), share) if killed < kills else (600, math.inf)
+        done = life(chunks, folder, *limits)
         killed += not done
     print(f"{killed} kills", flush=True)
     record(minimize(chunks, None), f"{folder}/whole.npz")

@@ -104,7 +104,9 @@ class Mixed(Conditional):
         return self.parts[0].effective_sample_size(X)
 
 
-BEFORE: dict[str, Any] = dict(policy="mlp", conditional="forest", weight_decay=0.1, max_iter=800)  # nothing is chosen
+BEFORE: dict[str, Any] = dict(  # nothing is chosen
+    policy="mlp", conditional="forest", learning_rate=3e-3, weight_decay=0.1, max_iter=800
+)
 EARLY = {"early_stopping": True, "max_iter": 400}
 TRIED: dict[str, dict[str, Any]] = {
     "chosen (the default)": {"policy": "auto", "conditional": "auto", "penalty": "auto", "weight_decay": 1.0},

@@ -54,6 +54,8 @@ def test_certified_answers_are_there(easy, key):
     assert result.cost.xi >= sum(stage.m for stage in result.stages)
     told = [(row["low"], row["high"]) for row in result.history if row["stage"] == 1]
     assert told and set(told) == {(result.stages[0].low, result.stages[0].high)}
+    heads = next(line for line in str(result).splitlines() if "at most" in line and "seconds" in line).split("  ")
+    assert {"m", "n", "iterations", "seconds", "statistical", "optimisation"} <= {head.strip() for head in heads}
     assert told[0][0] <= first <= told[0][1]
 
 
@@ -304,3 +306,46 @@ print("[1]")
 def test_a_mesh_gives_the_answer_of_one_device():
     done = forked("-c", MESH, timeout=300, XLA_FLAGS=f"--xla_force_host_platform_device_count=2 {QUICK}")
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "words"),
+    [
+        (lambda x: x[:1], r"`constraint` of solve must return an x of shape \(2,\). Got \(1,\)."),
+        (lambda x: x / 2, "must be a projection, which leaves points of the set where they are. Projected a second"),
+        (3.0, "`constraint` of solve must be a function x -> x. Got 3.0."),
+    ],
+)
+def test_what_is_no_projection_is_refused(constraint, words, key):
+    """One of another shape was broadcast: x had equal entries, and was certified."""
+    with pytest.raises(ValueError, match=words):
+        bx.solve(follower(bowl, normal), jnp.ones(2), key=key, constraint=constraint, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"callbacks": lambda row, x: None}, r"`callbacks` of solve must be a list of functions \(row, x\). Got "),
+        ({"callbacks": [3]}, r"`callbacks` of solve must be a list of functions \(row, x\). Got \[3\]."),
+        ({"checkpoint": "folder"}, "`checkpoint` of solve must be a Checkpoint, e.g. .* Got 'folder'."),
+        ({"checkpoint": bx.Checkpoint("a"), "resume": "x"}, "`resume` of solve must be one of 'auto', 'restart'."),
+        ({"mesh": 2}, "`mesh` of solve must have one axis, that of the contexts. Got 2; make one with"),
+    ],
+)
+def test_bad_company(settings, words, key):
+    """Each was an AttributeError or a TypeError, or spoke of `minimize`."""
+    with pytest.raises(ValueError, match=words):
+        bx.solve(follower(bowl, normal), jnp.ones(2), key=key, progress=False, **settings)
+
+
+def test_a_saved_solve_says_what_changed(key, tmp_path):
+    """`constraint` and `level`, not an optimizer and an estimator that nobody gave."""
+    problem, same = follower(bowl, normal), {"key": key, "tol": 0.1, "progress": False}
+    call = lambda **more: bx.solve(
+        problem, jnp.full(2, 9.0), checkpoint=bx.Checkpoint(tmp_path / "run"), **same, **more
+    )
+    call(constraint=lambda x: jnp.clip(x, 0, 20))
+    with pytest.raises(ValueError, match="the `constraint` changed"):
+        call(constraint=lambda x: jnp.clip(x, 0, 30))
+    with pytest.raises(ValueError, match=r"a setting of `solve` changed: level is 0.9, was 0.95"):
+        call(constraint=lambda x: jnp.clip(x, 0, 20), level=0.9)

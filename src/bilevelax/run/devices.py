@@ -46,13 +46,14 @@ def deal(levels: np.ndarray, devices: int) -> np.ndarray:
     return np.asarray(given, int).reshape(devices, room)
 
 
-def axis_of(mesh: Mesh) -> str:
-    if len(mesh.axis_names) != 1:
+def axis_of(mesh: Any, owner: str = "minimize") -> str:
+    names = mesh.axis_names if isinstance(mesh, Mesh) else ()
+    if len(names) != 1:
         raise ValueError(
-            f"`mesh` of minimize must have one axis, that of the contexts. Got {mesh.axis_names}; make one with "
+            f"`mesh` of {owner} must have one axis, that of the contexts. Got {names or repr(mesh)}; make one with "
             "jax.make_mesh((n,), ('contexts',))."
         )
-    return mesh.axis_names[0]
+    return str(names[0])
 
 
 def automatic(mesh: Mesh) -> Mesh:

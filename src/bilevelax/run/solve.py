@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from bilevelax.run.minimize import Callback, look_at_the_compiler
 from bilevelax.run.records.history import Row
 from bilevelax.run.records.progress import Progress
 from bilevelax.run.records.solved import Solved
+from bilevelax.run.solve_checks import require_callbacks, require_checkpoint, require_projection
 from bilevelax.run.solving import Interrupted, Solving, Wanted
 
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ def solve(
     look_at_the_compiler()
     x1 = as_arrays("x1", "solve", x1)
     check_shapes(problem, x1)
+    if constraint is not None:
+        require_projection(constraint, x1)
+    callbacks = require_callbacks(callbacks)
+    require_checkpoint(checkpoint)
     shares = restarts + 1  # of the budget, and of what may go wrong
     wanted = Wanted(tol, atol, 1 - (1 - level) / shares, budget_seconds and budget_seconds / shares, constraint)
     with Progress(100, progress, "solve", counts=False) as bar:
@@ -106,9 +111,9 @@ def solve(
         return min([result, *others], key=lambda found: (not found.certified, found.F.mean))
 
 
-def teller(bar: Progress, callbacks: Iterable[Callback]) -> Callback:
+def teller(bar: Progress, callbacks: Sequence[Callback]) -> Callback:
     """Shows a row, and how much of the way from the first gradient to the goal is done, then passes it on."""
-    callbacks, first = list(callbacks), []
+    first: list[float] = []
 
     def told(row: Row, x: X) -> None:
         first.append(row["grad"])
@@ -168,6 +173,7 @@ def place_on(mesh: Mesh | None) -> Any:
 
     if jax.process_count() > 1:
         raise ValueError("`mesh` of solve must be of one process. Use `minimize`, which takes many.")
-    from bilevelax.run.devices import automatic, lanes_over
+    from bilevelax.run.devices import automatic, axis_of, lanes_over
 
+    axis_of(mesh, "solve")
     return lanes_over(automatic(mesh))

@@ -37,7 +37,7 @@ class Saved:
     """``with Saved(solving, ...) as saves``: goes on where an earlier run stopped, then ``keep`` after each stage."""
 
     def __init__(self, solving: Solving, checkpoint: Checkpoint, resume: str, stages: int) -> None:
-        self.solving, self.keeper = solving, checkpoint.keeper(stages, resume)
+        self.solving, self.keeper = solving, checkpoint.keeper(stages, resume, "solve")
         self.finished = False
 
     def __enter__(self) -> Saved:
@@ -108,7 +108,7 @@ class Saved:
         constraint, sgd = s.wanted.constraint, optax.sgd(1.0)
         rule = projected(sgd, constraint) if constraint else sgd
         found = identity(s.problem, saa(SAMPLES), rule, s.x1, s.key, 0)
-        return {**found, "settings": {"level": s.wanted.level}}
+        return {**found, "of": "solve", "settings": {"level": s.wanted.level}}
 
     def snapshot(self) -> Snapshot:
         return self.saved

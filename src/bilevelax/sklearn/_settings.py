@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,8 @@ FEW_PENALTIES = (np.inf, 0.3, 0.03)  # that "auto" tries
 DRAWS = 8  # of an entropic adversary's noise, for each context of a batch
 STEPS = ((1_000, 800), (4_000, 1_200), (20_000, 1_600))  # rows up to which, steps
 MOST_STEPS = 2_400
+RATES = {"linear": (1e-2, 0.0)}  # learning rate and decay of "auto": a line needs no decay, which would flatten it
+RATES_OF_NETWORKS = (3e-3, 1.0)
 
 
 def steps_for(max_iter: int | None, rows: int) -> int:
@@ -42,11 +45,22 @@ def check_settings(model: Any) -> None:
     if model.max_iter is not None:
         require_integer("max_iter", OWNER, model.max_iter, 1)
     require_integer("ascent_steps", OWNER, model.ascent_steps, 0)
-    for name in ("smoothing", "learning_rate", "noise"):
+    for name in ("smoothing", "noise"):
         require_positive(name, OWNER, getattr(model, name))
+    require_rate("learning_rate", model.learning_rate, zero=False)
+    require_rate("weight_decay", model.weight_decay, zero=True)
     if not (isinstance(model.penalty, str) and model.penalty in ("cv", "auto")):
         require_positive("penalty", OWNER, model.penalty, infinite=True)
     require_choice("ambiguity", OWNER, model.ambiguity, AMBIGUITIES)
+
+
+def require_rate(name: str, value: Any, zero: bool) -> None:
+    """A positive number, 0 where that has a meaning, or "auto"."""
+    if isinstance(value, str) and value == "auto":
+        return
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) < np.inf or not (zero or float(value)):
+        rule = ">= 0" if zero else "> 0"
+        raise ValueError(f"`{name}` of {OWNER} must be 'auto' or a finite number {rule}. Got {value!r}.")
 
 
 def adversaries(model: Any) -> list[tuple[float, float | None]]:
@@ -75,9 +89,17 @@ def make_estimator(choice: Any, batch: int, steps: int, is_entropic: bool = Fals
 
 
 @lru_cache(maxsize=64)
-def make_optimizer(learning_rate: float, max_iter: int, decay: float) -> optax.GradientTransformation:
+def make_optimizer(learning_rate: float, decay: float, max_iter: int) -> optax.GradientTransformation:
     """AdamW whose step falls to a tenth along a cosine."""
     return optax.adamw(optax.cosine_decay_schedule(learning_rate, max_iter, alpha=0.1), weight_decay=decay)
+
+
+def rates_of(model: Any, policy: Any) -> tuple[float, float]:
+    """Learning rate and weight decay, as told or as this policy needs them."""
+    auto = RATES.get(policy, RATES_OF_NETWORKS) if isinstance(policy, str) else RATES_OF_NETWORKS
+    told = (model.learning_rate, model.weight_decay)
+    rate, decay = (mine if isinstance(given, str) else given for given, mine in zip(told, auto, strict=True))
+    return float(rate), float(decay)
 
 
 def training_of(model: Any, candidate: Candidate, steps: int) -> Training:
@@ -96,7 +118,7 @@ def training_of(model: Any, candidate: Candidate, steps: int) -> Training:
         together=model.estimator == "auto" or is_entropic,
         contexts=_candidate.MOST_ROWS,
         estimator=make_estimator(model.estimator, model.batch_size, model.ascent_steps, is_entropic),
-        optimizer=make_optimizer(model.learning_rate, steps, model.weight_decay),
+        optimizer=make_optimizer(*rates_of(model, candidate.policy), steps),
         max_iter=steps,
         progress=bool(model.verbose),
         seed=model.seed_,

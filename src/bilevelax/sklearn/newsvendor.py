@@ -63,7 +63,8 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
         smoothing: of the loss, in units of 1 / standard deviation of demand; costs that are
             reported are never smoothed.
         max_iter: steps; None: 800 for up to 1,000 rows, up to 2,400 for more.
-        batch_size, learning_rate, weight_decay, ascent_steps: of the training.
+        batch_size, ascent_steps: of the training.
+        learning_rate, weight_decay: of AdamW; "auto": 0.003 and 1, and 0.01 and no decay for a linear rule.
         early_stopping: choose the number of steps, too, by the true cost on held-out rows, ``patience``
             looks without progress, then train on all rows for as long. Few held-out rows stop too early:
             the demands of the conditional are smooth already, and more steps rarely harm.
@@ -108,8 +109,8 @@ class RobustNewsvendor(KeepsRows, ScoredByCost, RegressorMixin, BaseEstimator):
         smoothing: float = 20.0,
         max_iter: int | None = None,
         batch_size: int = 64,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 1.0,
+        learning_rate: Any = "auto",
+        weight_decay: Any = "auto",
         ascent_steps: int = 4,
         early_stopping: bool = False,
         cv: Any = None,

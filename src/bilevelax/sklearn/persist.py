@@ -31,7 +31,8 @@ COLUMN = record({"column": integer(0, 10**6)})
 COSTS = either(COST, list_of(COST, least=1), COLUMN)  # one for all products, one for each, or one for each row
 SETTINGS = {
     **{name: COSTS for name in COST_NAMES},
-    **{name: COST for name in ("smoothing", "learning_rate", "weight_decay")},
+    "smoothing": COST,
+    **{name: either(COST, one_of("auto")) for name in ("learning_rate", "weight_decay")},
     "penalty": either(number(1e-300), one_of("inf", "cv", "auto")),
     "policy": one_of(*STORED_RULES, "auto"),
     "members": integer(1, 10**6),

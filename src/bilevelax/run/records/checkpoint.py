@@ -59,9 +59,9 @@ class Checkpoint:
             require_integer("every", "Checkpoint", self.every, 1)
         require_integer("keep", "Checkpoint", self.keep, 2)
 
-    def keeper(self, T: int, resume: str) -> Keeper:
+    def keeper(self, T: int, resume: str, owner: str = "minimize") -> Keeper:
         """Who saves a run of T steps here."""
-        return Keeper(self, T, resume)
+        return Keeper(self, T, resume, owner)
 
 
 class Saves(Protocol):
@@ -79,8 +79,8 @@ class Saves(Protocol):
 class Keeper:
     """``with Keeper(...) as keeper``: ``restore`` once, then ``keep(run)`` after every chunk."""
 
-    def __init__(self, checkpoint: Checkpoint, T: int, resume: str) -> None:
-        require_choice("resume", "minimize", resume, RESUME)
+    def __init__(self, checkpoint: Checkpoint, T: int, resume: str, owner: str) -> None:
+        require_choice("resume", owner, resume, RESUME)
         self.folder = Path(checkpoint.folder).expanduser().absolute()
         self.every, self.copies = checkpoint.every or math.inf, checkpoint.keep
         self.seconds = math.inf if checkpoint.every else SECONDS

@@ -109,7 +109,8 @@ def difference(now: Identity, before: Identity, older: Callable[[], str | None] 
             if value != before[name].get(part) and not (part == "bilevelax" and before[name].get(part) in GOES_ON)
         ]
         if changed:
-            return f"{'a version' if name == 'versions' else 'the estimator'} changed: {', '.join(changed)}"
+            whose = "a setting of `solve`" if now.get("of") == "solve" else "the estimator"
+            return f"{'a version' if name == 'versions' else whose} changed: {', '.join(changed)}"
     changed = [part for part, value in now["problem"].items() if value != before["problem"].get(part)]
     laid_out_otherwise = changed == ["data", "sample_context"] and _generation(before) == 1
     if changed and not (laid_out_otherwise and older() == before["problem"]["data"]):  # the same clients, if equal
@@ -118,6 +119,8 @@ def difference(now: Identity, before: Identity, older: Callable[[], str | None] 
         return f"`every` is {now['every']}, was {before['every']}"
     words = {"x1": "the first iterate `x1`", "key": "the `key`"}
     words["optimizer"] = "the optimizer (its kind, step or schedule)"
+    if now.get("of") == "solve":  # whose only optimizer is the projection
+        words["optimizer"] = "the `constraint`"
     if _generation(before) == now["generation"]:
         words["estimator"] = "the estimator"
     return next((f"{text} changed" for name, text in words.items() if now[name] != before[name]), None)

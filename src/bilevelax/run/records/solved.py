@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from bilevelax.exact.evaluate import Evaluation
 
 
+ERRORS = ("statistical", "optimisation", "bias")
+
+
 class Stage(NamedTuple):
     """A sample of m contexts with n samples each, and what was done on it. Norms of gradients throughout."""
 
@@ -47,14 +50,14 @@ class Solved(Result):
         return self.reason == "certified"
 
     def __str__(self) -> str:
-        columns = ("m", "n", "kind", "iterations", "seconds", "|grad F|", "at most", "statistical", "bias")
+        columns = ("m", "n", "kind", "iterations", "seconds", "|grad F|", "at most", *ERRORS)
         rows = [
             [
                 str(s.m),
                 str(s.n),
                 s.kind,
                 str(s.iterations),
-                *(number(v, 3) for v in (s.seconds, s.grad, s.high, s.statistical, s.bias)),
+                *(number(v, 3) for v in (s.seconds, s.grad, s.high, *(getattr(s, name) for name in ERRORS))),
             ]
             for s in self.stages
         ]

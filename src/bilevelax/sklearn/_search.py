@@ -98,8 +98,7 @@ def search(
 ) -> Choice:
     """Penalty, and steps if wanted, with the least mean cost over the folds (lessons).
 
-    The first penalty sets the number of steps; in each fold, every other one starts at the policy of
-    the one before and takes as many.
+    The first penalty sets the number of steps; every other one starts where it started, and takes as many.
 
     Args:
         folds: all padded to one size, so that they share a program.
@@ -109,15 +108,15 @@ def search(
         most: steps.
         early: choose the number of steps; else all are taken.
     """
-    starts, steps, path = [x1] * len(folds), most, {}
+    steps, path = most, {}
     curve: list[float] = []
     converged = True
     for i, penalty in enumerate(penalties):
-        runs = [train(fold, penalty, i, x, steps) for fold, x in zip(folds, starts, strict=True)]
+        runs = [train(fold, penalty, i, x1, steps) for fold in folds]
         looks = min(len(run.history) for run in runs)  # one fold may have given up before another
         costs = np.mean([[row["validation"] for row in run.history[:looks]] for run in runs], axis=0)
         best = 1 + int(np.argmin(costs[1:])) if early else looks - 1  # x1 is no result
-        starts, path[penalty] = [run.visited[best] for run in runs], float(costs[best])
+        path[penalty] = float(costs[best])
         if i == 0:
             steps, curve = int(runs[0].history[best]["t"]), costs.tolist()
             converged = not early or all(run.stopped for run in runs)

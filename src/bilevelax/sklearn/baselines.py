@@ -168,11 +168,12 @@ class LinearQuantile(_PerOutput):
         return self._nearest(contexts, lambda j, k, rows: value(self.lines_[first[j] + k], rows))
 
     def _regressor(self, level: float) -> Any:
-        from sklearn.linear_model import QuantileRegressor  # here: `bilevelax newsvendor order` does not wait for it
-        from sklearn.pipeline import make_pipeline
+        from sklearn.pipeline import make_pipeline  # here: `bilevelax newsvendor order` does not wait for it
         from sklearn.preprocessing import StandardScaler
 
-        return make_pipeline(StandardScaler(), QuantileRegressor(quantile=level, alpha=self.alpha))
+        from bilevelax.sklearn._linear_quantile import LongQuantileRegressor
+
+        return make_pipeline(StandardScaler(), LongQuantileRegressor(quantile=level, alpha=self.alpha))
 
 
 def line_of(pipeline: Any) -> np.ndarray:

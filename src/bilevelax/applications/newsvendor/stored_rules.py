@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bilevelax.applications.newsvendor.prepare import Scaling
+from bilevelax.base.threads import one_thread
 
 WIDTH = 32  # hidden units of `mlp`
 TREES, DEEPEST = 20, 6  # of `soft_forest`; 64 leaves a tree
@@ -107,5 +108,5 @@ def _standardised(scaling: Scaling, contexts: np.ndarray, dtype: np.dtype) -> It
 
 
 def _block(rule: StoredRule, arrays: Arrays, z: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):  # orders that are not finite are told by who asked
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # orders that are not finite are told by who asked
         return np.mean([rule.orders([a[i] for a in arrays], z) for i in range(len(arrays[0]))], axis=0)

@@ -1,6 +1,7 @@
 """Input that is never silently wrong: cells as people write them, and what is said of suspicious data."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ def written(tmp_path, text, name="days.csv"):
         (["EUR 1.99", "12 USD"], [1.99, 12], "'EUR 1.99' is read as 1.99"),
         (["21.5 \u00b0C", "3"], [21.5, 3], "'21.5 \u00b0C' is read as 21.5"),
         (["3", "-", "?", "4"], [3, np.nan, np.nan, 4], "2 cells hold '-', '?' and count as missing"),
+        (["3", "?", "4"], [3, np.nan, 4], "1 cell holds '?' and counts as missing"),
     ],
 )
 def test_numbers_as_people_write_them(tmp_path, cells, numbers, note):
@@ -126,7 +128,7 @@ def demands(tmp_path, text, names):
     [
         (5000, "demand: 5000 in row 31 is 94 times the median. A typo?"),
         (1e12, "times the median. A typo?"),
-        (-4, "demand: 1 demands are below 0 (-4 in row 31). Returns?"),
+        (-4, "demand: 1 demand is below 0 (-4 in row 31). Returns?"),
     ],
 )
 def test_suspicious_demands(tmp_path, value, sentence):
@@ -162,9 +164,14 @@ def test_columns_that_leak_and_days_entered_twice():
     curved = pd.DataFrame({"sold": demand**3, "rain": table["rain"]})
     (leak,) = health.column_findings(curved, columns, demand[:, None], ["demand"])
     assert leak.startswith("sold gives demand away")
+    near = pd.DataFrame({"sold": demand + rng.normal(0, 1.5, 60), "rain": table["rain"]})
+    (question,) = health.column_findings(near, columns, demand[:, None], ["demand"])
+    assert re.match(r"sold follows demand closely \(correlation 0\.9\d\)\. If it is not known before the day", question)
+    loose = near.assign(sold=demand + rng.normal(0, 6, 60))
+    assert health.column_findings(loose, columns, demand[:, None], ["demand"]) == []
     twice = pd.DataFrame({"date": ["d1", "d2", "d2", "d3", "d3"], "demand": [1, 2, 3, 4, 4]})
     (twin,) = health.repeated_findings(twice, ["demand"], np.arange(1, 6))
-    assert twin.startswith("1 sets of rows are equal but for their demand (rows 2 and 3)")
+    assert twin.startswith("1 set of rows is equal but for their demand (rows 2 and 3)")
     assert health.repeated_findings(twice.drop(index=1), ["demand"], np.arange(1, 6)) == []  # a copy
 
 
@@ -256,7 +263,7 @@ def test_a_day_with_a_second_row_is_told():
     assert health.same_day_findings(days, np.arange(1, 31)) == []
     twice = pd.concat([days, days[[5]]], ignore_index=True)
     told = health.same_day_findings(twice, np.arange(1, 32))
-    assert len(told) == 1 and "1 rows" in told[0] and "2024-01-06 in rows 6 and 31" in told[0]
+    assert len(told) == 1 and told[0].startswith("1 row is of a day") and "2024-01-06 in rows 6 and 31" in told[0]
     assert health.same_day_findings(pd.concat([days, days], ignore_index=True), np.arange(1, 61)) == []  # a long table
 
 

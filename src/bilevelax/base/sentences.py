@@ -31,6 +31,11 @@ class Writer(string.Formatter):
         return format(value, format_spec) if format_spec else text(value)
 
 
+def counted(n: int, one: str, more: str | None = None) -> str:
+    """3 rows, 1 row: the number, and the word that goes with it (by default with an s for more than one)."""
+    return f"{n} {one if n == 1 else more or one + 's'}"
+
+
 def written(sentences: Sequence[str], words: Mapping[str, Any]) -> str:
     """The sentences, filled. One that names a word that is not there, false or empty is left out."""
     there = lambda name: words.get(name) is not False and words.get(name) not in (None, "", [], {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bilevelax.base.sentences import counted
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -73,7 +75,8 @@ def with_demand(model: Any, later: Later, file: Path) -> Later:
         return later._replace(notes=[*later.notes, note])
     lost = stockouts.mask(later.table, columns, model.schema.targets, later.y, file)
     y = censored.beyond_sales(model.conditional(), later.X.to_numpy(float), later.y, lost)
-    note = f"{int(lost.any(axis=1).sum())} rows sold out; their demand is estimated from past days that sold more"
+    sold_out = counted(int(lost.any(axis=1).sum()), "row")
+    note = f"{sold_out} sold out; the demand there is estimated from past days that sold more"
     return later._replace(y=np.asarray(y), notes=[*later.notes, note])
 
 

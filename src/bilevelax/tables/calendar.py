@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.base.declared import list_of, one_of, record, text
+from bilevelax.base.sentences import counted
 from bilevelax.datasets.demand import WEEKDAYS
 
 Calendar = dict[str, Any]  # as stored in a model
@@ -69,7 +70,8 @@ def unseen(when: Any, calendar: Calendar | None, name: str) -> list[str]:
     new = ~when.dt.month.isin(calendar["months"])
     if new.any():
         months = ", ".join(map(str, sorted(int(m) for m in when.dt.month[new].unique())))
-        notes.append(f"{name}: {int(new.sum())} rows are in months not seen in training ({months})")
+        rows = counted(int(new.sum()), "row is", "rows are")
+        notes.append(f"{name}: {rows} in months not seen in training ({months})")
     late = (when.max() - np.datetime64(calendar["last"])).days
     if late > YEAR / 4:
         notes.append(f"{name}: the last row is {late} days after the last day of training; fit again with newer rows")

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilevelax.base.sentences import counted
+
 NONE = ("", "-", "--", "\u2013", "\u2014", "?", ".", "na", "n/a", "nan", "none", "null", "#n/a", "missing", "unknown")
 UNITS = r"(?:[$\u20ac\u00a3%]|\b(?:EUR|USD|GBP|CHF)\b|\u00b0[CF]?)"  # before or after the number
 GAPS = r"(?<=\d)[ \u00a0\u202f'\u2019](?=\d{3}(?:\D|$))"  # between thousands: 1 234 and 1'234
@@ -58,8 +60,11 @@ def _either_mark(bare: Any, pd: Any) -> Any:
 
 
 def _missing(name: str, cells: Any) -> list[str]:
+    if not len(cells):
+        return []
     words = ", ".join(map(repr, sorted(set(cells))[:3]))
-    return [f"{name}: {len(cells)} cells hold {words} and count as missing"] if len(cells) else []
+    told = counted(len(cells), f"cell holds {words} and counts", f"cells hold {words} and count")
+    return [f"{name}: {told} as missing"]
 
 
 def _changed(name: str, given: Any, numbers: Any, decimal: str, style: str, pd: Any) -> list[str]:

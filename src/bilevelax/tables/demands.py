@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilevelax.base.sentences import counted
 from bilevelax.tables.csv_files import pandas, shown
 from bilevelax.tables.health import demand_findings, launch_findings
 
@@ -44,7 +45,8 @@ def targets_of(table: Any, names: list[str], path: Any) -> Demands:
             )
     y = pandas().DataFrame(numbers)
     known = y.notna().all(axis=1).to_numpy()
-    notes = [f"{int((~known).sum())} rows without demand were left out"] if not known.all() else []
+    without = counted(int((~known).sum()), "row without demand was", "rows without demand were")
+    notes = [f"{without} left out"] if not known.all() else []
     if known.sum() < 2:
         raise ValueError(f"{path} has {int(known.sum())} row(s) with known demand: at least 2 are needed.")
     y_known, rows = y[known].to_numpy(float), np.flatnonzero(known) + 1

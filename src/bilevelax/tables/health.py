@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bilevelax.base.sentences import counted
 from bilevelax.tables.cells import is_text
 from bilevelax.tables.columns import MANY_VALUES
 from bilevelax.tables.csv_files import pandas, shown
@@ -15,6 +16,7 @@ FAR = 20.0  # quartile distances from the upper quartile: beyond, a demand is ta
 TIMES = 10.0  # and so many times the median
 FEWEST_DAYS, A_WEEK = 14, 7  # numbers that may be dates, and the days between two of them
 LEAK = 0.99  # correlation of a column with the demand that nobody could have known before
+CLOSE = 0.95  # one that is worth a question
 SHARE = 0.2  # of the rows lost to one product, or shared with the training rows
 NAMES, NAMED_ROWS, NAMED = (4, 1_000), 5, 5.0  # different numbers that may be names, rows of each, and F from which on
 FEW_NAMES, NAMED_FEW = 8, 25.0  # below so many numbers F has few degrees of freedom
@@ -27,8 +29,9 @@ def demand_findings(y: np.ndarray, names: list[str], rows: np.ndarray) -> list[s
     for name, values in zip(names, y.T, strict=True):
         negative = np.flatnonzero(values < 0)
         if len(negative):
+            below = counted(len(negative), "demand is", "demands are")
             found.append(
-                f"{name}: {len(negative)} demands are below 0 ({values[negative[0]]:.12g} in row {rows[negative[0]]}). "
+                f"{name}: {below} below 0 ({values[negative[0]]:.12g} in row {rows[negative[0]]}). "
                 "Returns? Write what was asked for, or leave these rows out"
             )
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
@@ -146,8 +149,9 @@ def same_day_findings(when: Any, rows: np.ndarray) -> list[str]:
     if not again.any() or again.mean() > SHARE:
         return []
     first = np.flatnonzero(again & (when == when[again].iloc[0]).to_numpy())[:2]
+    told = counted(int(when.duplicated().sum()), "row is", "rows are")
     return [
-        f"{int(when.duplicated().sum())} rows are of a day that has another row ({when.iloc[first[0]]:%Y-%m-%d} in "
+        f"{told} of a day that has another row ({when.iloc[first[0]]:%Y-%m-%d} in "
         f"rows {rows[first[0]]} and {rows[first[1]]}). Entered twice? Leave one out; of different products? Name the "
         "column that tells them apart with --id"
     ]
@@ -179,8 +183,9 @@ def repeated_findings(table: Any, names: list[str], rows: np.ndarray) -> list[st
         return []
     twins = table[same & ~table.duplicated([*before, *names], keep=False)]
     first = [int(rows[i]) for i in twins.index[:2]]
+    told = counted(len(bad), "set of rows is", "sets of rows are")
     return [
-        f"{len(bad)} sets of rows are equal but for their demand (rows {' and '.join(map(str, first))}). "
+        f"{told} equal but for their demand (rows {' and '.join(map(str, first))}). "
         "A day entered twice, or a column that tells them apart is missing"
     ]
 
@@ -194,11 +199,9 @@ def column_findings(table: Any, columns: dict[str, dict[str, Any]], y: np.ndarra
         values = pandas().to_numeric(table[column], errors="coerce").to_numpy(float)
         ok = np.isfinite(values)
         for name, demand in zip(names, y.T, strict=True):
-            if ok.sum() > MANY_VALUES and _gives_away(values[ok], demand[ok]):
-                found.append(
-                    f"{column} gives {name} away (correlation above {LEAK}). "
-                    "If it is not known before the day, take the column out of the file"
-                )
+            close = _closeness(values[ok], demand[ok]) if ok.sum() > MANY_VALUES else 0.0
+            if close > CLOSE:
+                found.append(_leak(column, name, close))
             elif _are_names(values, demand):
                 found.append(
                     f"{column} is used as a number, but its {len(np.unique(values))} whole numbers look like names "
@@ -223,12 +226,19 @@ def _are_names(values: np.ndarray, demand: np.ndarray) -> bool:
     return bool(between > (NAMED if k >= FEW_NAMES else NAMED_FEW) * max(float(within @ within) / (n - k), 1e-300))
 
 
-def _gives_away(values: np.ndarray, demand: np.ndarray) -> bool:
-    """Along a line, or along any curve that rises or falls where demand takes many values."""
-    if _correlation(values, demand) > LEAK:
-        return True
-    ranks = [pandas().Series(a).rank().to_numpy() for a in (values, demand)]
-    return len(np.unique(demand)) > MANY_VALUES and _correlation(*ranks) > LEAK
+def _leak(column: Any, name: str, close: float) -> str:
+    told = f"gives {name} away (correlation above {LEAK})"
+    if close <= LEAK:
+        told = f"follows {name} closely (correlation {close:.2f})"
+    return f"{column} {told}. If it is not known before the day, take the column out of the file"
+
+
+def _closeness(values: np.ndarray, demand: np.ndarray) -> float:
+    """Correlation along a line, or along any curve that rises or falls where demand takes many values."""
+    line = _correlation(values, demand)
+    if line > LEAK or len(np.unique(demand)) <= MANY_VALUES:
+        return line
+    return max(line, _correlation(*(pandas().Series(a).rank().to_numpy() for a in (values, demand))))
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

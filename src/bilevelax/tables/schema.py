@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.base.declared import either, integer, list_of, map_of, number, one_of, record, text
+from bilevelax.base.sentences import counted
 from bilevelax.tables import calendar as calendars
 from bilevelax.tables import holidays as holiday_columns
 from bilevelax.tables import lags as lag_columns
@@ -167,7 +168,7 @@ def _numbers(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[di
     made = {name: np.where(gaps > 0, how["fill"], values.to_numpy(float))}
     if how["gaps"]:
         made[f"{name}={MISSING_CATEGORY}"] = gaps
-    return made, [f"{name}: {int(gaps.sum())} missing values became {how['fill']:g}"] if gaps.any() else []
+    return made, [f"{name}: {counted(int(gaps.sum()), 'missing value')} became {how['fill']:g}"] if gaps.any() else []
 
 
 def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -176,9 +177,8 @@ def _indicators(column: Any, name: str, how: dict[str, Any], path: Any) -> tuple
     new = sorted(set(words) - set(how["values"]))
     rows = len(codes) - int(sum(inside.sum() for inside in at.values()))
     shown = ", ".join(new[:3]) + (", ..." if len(new) > 3 else "")
-    notes = (
-        [f"{name}: {rows} rows with values not seen in training ({shown}) count as none of the known"] if new else []
-    )
+    told = f"{name}: {counted(rows, 'row')} with values not seen in training ({shown}): taken as none of the known"
+    notes = [told] if new else []
     return {f"{name}={value}": inside for value, inside in at.items()}, notes
 
 

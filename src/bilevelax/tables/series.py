@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bilevelax.base.declared import list_of, number, record, text
+from bilevelax.base.sentences import counted
 from bilevelax.tables.words import levels
 
 Series = dict[str, Any]  # as stored in a model
@@ -51,7 +52,7 @@ def columns(series: Series, of: np.ndarray) -> tuple[dict[str, np.ndarray], list
     """The typical demand of each row's series, that of all where it is new."""
     typical = np.array([*series["levels"], float(np.mean(series["levels"]))])
     new = int((of < 0).sum())
-    told = f"{new} rows are of products not seen in training: they are taken for typical ones"
+    told = f"{counted(new, 'row is', 'rows are')} of products not seen in training, which are taken for typical ones"
     costs = {column: np.array(series[name])[of] for name, column in COSTS.items() if name in series}
     return {LEVEL: typical[of], **costs}, [told] if new else []
 

@@ -12,30 +12,32 @@ def mean_cost(q, atoms, h, b):
     return float((h[:, None] * over.clip(0) + b[:, None] * (-over).clip(0)).mean(axis=1).sum())
 
 
-def program(atoms, h, b, capacity):
-    """min sum of h o + b u with o >= q - d, u >= d - q for each demand, and sum q <= C."""
+def program(atoms, h, b, capacity, size):
+    """min sum of h o + b u with o >= q - d, u >= d - q for each demand, and sum s q <= C."""
     n, k = atoms.shape
     cost = np.concatenate([np.zeros(n), np.repeat(h / k, k), np.repeat(b / k, k)])
     pick = np.repeat(np.eye(n), k, axis=0)
     over = np.hstack([pick, -np.eye(n * k), np.zeros((n * k, n * k))])
     under = np.hstack([-pick, np.zeros((n * k, n * k)), -np.eye(n * k)])
-    fits = np.concatenate([np.ones(n), np.zeros(2 * n * k)])
+    fits = np.concatenate([size, np.zeros(2 * n * k)])
     d = atoms.ravel()
     done = linprog(cost, np.vstack([over, under, fits]), np.concatenate([d, -d, [capacity]]))
     return done.fun
 
 
+@pytest.mark.parametrize("size", [None, np.array([0.5, 3.0, 1.0, 7.5])], ids=["units", "sizes"])
 @pytest.mark.parametrize("capacity", [0.0, 5.0, 17.0, 40.0, 60.0, 1000.0])
-def test_the_split_is_optimal(capacity):
+def test_the_split_is_optimal(capacity, size):
     rng = np.random.default_rng(3)
     atoms = np.sort(rng.integers(1, 40, (4, 7)).astype(float), axis=1)
     h, b = np.array([1.0, 2.0, 1.0, 0.5]), np.array([9.0, 3.0, 4.0, 2.5])
     best = np.array([a[int(np.ceil(len(a) * level - 1e-9)) - 1] for a, level in zip(atoms, b / (b + h), strict=True)])
-    found = split(best, atoms, h, b, np.zeros(4, int), np.array([capacity]))
-    assert found.sum() <= capacity + 1e-9 and (found >= 0).all()
-    assert mean_cost(found, atoms, h, b) == pytest.approx(program(atoms, h, b, capacity), abs=1e-6)
-    shares = best * min(1.0, capacity / best.sum())  # the control: everyone gives the same share
-    if 0 < capacity < best.sum():
+    found = split(best, atoms, h, b, np.zeros(4, int), np.array([capacity]), size=size)
+    size = np.ones(4) if size is None else size
+    assert size @ found <= capacity + 1e-9 and (found >= 0).all()
+    assert mean_cost(found, atoms, h, b) == pytest.approx(program(atoms, h, b, capacity, size), abs=1e-6)
+    shares = best * min(1.0, capacity / (size @ best))  # the control: everyone gives the same share
+    if 0 < capacity < size @ best:
         assert mean_cost(shares, atoms, h, b) > mean_cost(found, atoms, h, b) + 0.1
 
 

@@ -79,8 +79,8 @@ def test_order_keeps_the_columns(trained):
     tomorrow = write(folder / "tomorrow.csv", rows)
     done = invoke("order", folder / "model", tomorrow, "--out", folder / "orders.csv")
     assert done.exit_code == 0, done.output + repr(done.exception)
-    assert "temperature: 1 missing values became" in done.output
-    assert "shop: 1 rows with values not seen in training (new)" in done.output
+    assert "temperature: 1 missing value became" in done.output
+    assert "shop: 1 row with values not seen in training (new)" in done.output
     written = read(folder / "orders.csv")
     assert list(written[0]) == ["note", *HEADER[:-1], "order", *SURE] and float(written[0]["order"]) > 0
     low, middle, high, chance = (float(written[0][name]) for name in SURE)
@@ -94,6 +94,9 @@ def test_evaluate_compares(trained):
     done = invoke("evaluate", folder / "model", folder / "past.csv", *outs)
     assert done.exit_code == 0, done.output + repr(done.exception)
     assert all(name in done.output for name in ("robust", "quantile", "forest", "boosted", "service"))
+    assert done.output.startswith(
+        "Data health: 1 thing to look at\n  ! 60 of 60 rows are rows that the model was trained"
+    )
     assert done.output.endswith(f"Plot: {folder / 'plot.png'}\nReport: {folder / 'page.html'}\n")
     assert (folder / "plot.png").stat().st_size > 5000
     page = (folder / "page.html").read_text()

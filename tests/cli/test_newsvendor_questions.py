@@ -80,7 +80,7 @@ def test_many_stores_and_items_are_one_model(tmp_path):
     assert "store, item: one model for 3 products" in done.output and "store: category with 2 values" in done.output
     new = pd.DataFrame({"date": "2024-03-01", "rain": 0.0, "store": [1, 1, 2, 5], "item": [7, 8, 7, 7]})
     done = invoke("order", tmp_path / "model", saved(new, tmp_path / "new.csv"), "--out", tmp_path / "o.csv")
-    assert "1 rows are of products not seen in training" in done.output and "1 / 8" in done.output
+    assert "1 row is of products not seen in training" in done.output and "1 / 8" in done.output
     middle = [float(row["demand_50"]) for row in orders(tmp_path / "o.csv")]
     assert middle[0] < middle[1] < middle[2]
     assert "one column of demand" in refused("fit", past, "--target", "demand,rain", "--id", "store", *QUICK)
@@ -216,12 +216,46 @@ def test_a_minimum_fits_into_the_capacity_or_is_refused(two_dishes, tmp_path):
     assert "asks for 32 units on one day (2 orders of 16)" in told and "has room for 30" in told
 
 
+def test_a_budget_or_shelf_is_shared_by_units_of_different_sizes(two_dishes, tmp_path):
+    model, later = two_dishes / "model", two_dishes / "later.csv"
+    words = ("--capacity", 300, "--size", "steak=4,fish=1")
+    used = lambda placed: 4 * placed["order_steak"] + placed["order_fish"]
+    order = lambda *more: (
+        invoke("order", model, later, *more, "--out", tmp_path / "o.csv"),
+        pd.read_csv(tmp_path / "o.csv"),
+    )[1]
+    np.testing.assert_allclose(used(order(*words, "--pack", 0)), 300)
+    alike = order("--capacity", 120)
+    whole = order(*words)
+    assert (used(whole) <= 300).all() and (used(whole) > 296).all()  # no room for another unit of steak is left
+    assert (whole["order_fish"] > alike["order_fish"]).all()  # it takes little room now
+    judged = json.loads(invoke("evaluate", model, later, *words, "--json", "--out", tmp_path / "e.png").stdout)
+    assert all(row["service_level"] < 0.75 for row in judged["table"])
+    told = refused("order", model, later, *words, "--minimum", 70, "--out", tmp_path / "o.csv")
+    assert "asks for 350 units of room on one day (2 orders of 70)" in told
+    assert "Give `--capacity`, too" in refused("order", model, later, "--size", "steak=4,fish=1")
+    assert "it has none for 'fish'" in refused("order", model, later, "--capacity", 9, "--size", "steak=4")
+    assert "one for each product, such as steak=2,fish=1. Got 'rain'" in refused(
+        "order", model, later, "--capacity", 9, "--size", "rain"
+    )
+
+
 def test_a_capacity_is_shared_by_the_rows_of_a_day(tmp_path):
     parts = [days(40, seed).assign(item=item) for seed, item in enumerate(["bun", "roll"])]
     past = saved(pd.concat(parts), tmp_path / "past.csv")
     invoke("fit", past, "--target", "demand", "--id", "item", *QUICK, "--out", tmp_path / "model")
     invoke("order", tmp_path / "model", past, "--capacity", 50, "--out", tmp_path / "o.csv")
     np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv").groupby("date")["order"].sum(), 50)
+    prices = {"bun": 2.5, "roll": 1.0}
+    priced = saved(pd.read_csv(past).assign(price=lambda table: table["item"].map(prices)), tmp_path / "priced.csv")
+    for size in ("price", "bun=2.5,others=1"):
+        words = ("order", tmp_path / "model", priced, "--capacity", 90, "--size", size, "--pack", 0)
+        invoke(*words, "--out", tmp_path / "o.csv")
+        placed = pd.read_csv(tmp_path / "o.csv")
+        np.testing.assert_allclose((placed["order"] * placed["price"]).groupby(placed["date"]).sum(), 90)
+    wrong = saved(pd.read_csv(past).assign(price=0), tmp_path / "wrong.csv")
+    told = refused("order", tmp_path / "model", wrong, "--capacity", 90, "--size", "price")
+    assert "`--size` must be numbers > 0. Got 0 in row 1 of" in told
 
 
 def test_an_order_is_explained_by_its_columns(two_dishes, tmp_path):

@@ -8,18 +8,26 @@ import pytest
 from bilevelax.cli._newsvendor_later import drift
 from bilevelax.cli._newsvendor_options import in_option_names, told_in_option_names
 from bilevelax.cli._newsvendor_work import JudgedModel
-from bilevelax.cli.newsvendor import fit_lines
+from bilevelax.cli.newsvendor import fit_lines, health_block
 from bilevelax.sklearn.conditional import Neighbours
 
 
 def test_a_baseline_that_orders_is_named():
     rule = SimpleNamespace(fallback_=None, shift_=np.zeros(2))
-    judged = JudgedModel(SimpleNamespace(rule=rule), None, [], None)
+    judged = JudgedModel(SimpleNamespace(rule=rule), None, [], [], None)
     assert judged.who_orders() == []
     rule.fallback_, rule.shift_ = "forest", np.array([0.0, 1.0])
     assert judged.who_orders() == ["What this model orders is the forest, corrected on days held out, as fit told."]
     rule.shift_ = np.zeros(2)
     assert judged.who_orders() == ["What this model orders is the forest, as fit told."]
+
+
+def test_rows_are_counted_from_below_the_header():
+    assert health_block([]) == ["Data health: nothing found to look at"]
+    assert health_block(["rain: '12,5' is read as 12.5"])[0] == "Data health: 1 thing to look at"
+    head, *told = health_block(["demand: 1 demand is below 0 (-4 in row 31)", "rows 2 and 3 are of one day"])
+    assert head == "Data health: 2 things to look at (row 1 is the first below the header)"
+    assert told[0] == "  ! demand: 1 demand is below 0 (-4 in row 31)"
 
 
 def test_products_that_drift_alike_share_a_line():

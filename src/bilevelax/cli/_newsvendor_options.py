@@ -63,6 +63,10 @@ OnOrder = Annotated[
 Capacity = Annotated[
     str | None, typer.Option(help="Units in all products of a day, such as 200, or a column of them: the best split.")
 ]
+Size = Annotated[
+    str | None,
+    typer.Option(help="What a unit takes of --capacity, room or money: steak=2,fish=1; with --id, a column, too."),
+]
 Shift = Annotated[
     float | None, typer.Option(help="Also with columns that may move off by so many standard deviations, such as 1.")
 ]

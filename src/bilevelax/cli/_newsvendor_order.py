@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilevelax.cli._newsvendor_capacity import Room, shelf_of
+from bilevelax.cli._newsvendor_capacity import Room, Wanted, shelf_of
 from bilevelax.cli._newsvendor_options import told_in_option_names
 from bilevelax.cli._newsvendor_work import Model, load
 
@@ -24,7 +24,7 @@ class Wishes(NamedTuple):
     minimum: float = 0.0
     on_hand: str | None = None
     on_order: str | None = None
-    capacity: str | None = None
+    room: Wanted = Wanted()
 
 
 class Ordered(NamedTuple):
@@ -71,8 +71,8 @@ def orders_for(folder: Path, file: Path, wishes: Wishes) -> Ordered:
     least, room = least_order(pack, wishes.minimum), None
     stock = stock_of(told.table, model.schema, wishes, file)
     orders = (orders - stock).clip(0) if stock is not None else orders
-    if wishes.capacity is not None:
-        shelf = shelf_of(model, told.table, X, wishes.capacity, file, stock)
+    if wishes.room.is_asked():
+        shelf = shelf_of(model, told.table, X, wishes.room, file, stock)
         orders, room = shelf.split(orders, least), shelf.room
     orders = in_packs(orders, pack, wishes.minimum, room)
     seen = model.outlook(X, orders if stock is None else orders + stock)
@@ -131,21 +131,25 @@ def in_packs(orders: np.ndarray, pack: float | None, minimum: float, room: Room 
     if not pack:
         return np.maximum(orders, least) if least else orders
     nearest = np.floor(orders / pack + 0.5)
-    nearest = nearest if room is None else packs_within(nearest, orders / pack, room.days, room.limits / pack)
+    nearest = nearest if room is None else packs_within(nearest, orders / pack, room, pack)
     packs = np.maximum(nearest * pack, least)
     return packs.astype(int) if float(pack).is_integer() else packs
 
 
-def packs_within(nearest: np.ndarray, wanted: np.ndarray, days: np.ndarray, limits: np.ndarray) -> np.ndarray:
+def packs_within(nearest: np.ndarray, wanted: np.ndarray, room: Room, pack: float) -> np.ndarray:
     """The nearest whole numbers, or where a day has no room for them those below, and above where most is missing."""
     import numpy as np
 
-    packs = nearest.copy()
-    for day in np.flatnonzero(np.bincount(days, nearest.sum(axis=1)) > limits + 1e-9):
-        rows = np.flatnonzero(days == day)
-        below = np.floor(wanted[rows] + 1e-9)
-        up = np.zeros(below.size)
-        up[np.argsort(-(wanted[rows] - below).ravel(), kind="stable")[: int(limits[day] + 1e-9 - below.sum())]] = 1
+    packs, limits = nearest.copy(), room.limits / pack + 1e-9
+    for day in np.flatnonzero(np.bincount(room.days, (room.sizes * nearest).sum(axis=1)) > limits):
+        rows = np.flatnonzero(room.days == day)
+        below, sizes = np.floor(wanted[rows] + 1e-9), room.sizes[rows].ravel()
+        left, up = limits[day] - (room.sizes[rows] * below).sum(), np.zeros(below.size)
+        for place in np.argsort(-(wanted[rows] - below).ravel(), kind="stable"):
+            if left < sizes.min():
+                break
+            if sizes[place] <= left:
+                up[place], left = 1, left - sizes[place]
         packs[rows] = below + up.reshape(below.shape)
     return packs
 

@@ -16,6 +16,8 @@ from bilevelax.cli._terminal import keep_programs
 if TYPE_CHECKING:
     import numpy as np
 
+    from bilevelax.cli._newsvendor_capacity import Wanted
+
 KEPT = 20_000  # training rows kept in the model for the baselines of `evaluate`
 JUDGED = 20_000  # rows of a file that `evaluate` looks at, evenly spaced
 
@@ -25,8 +27,12 @@ class JudgedModel(NamedTuple):
 
     evaluated: Any
     schema: Any
+    health: list[str]  # to look at first
     notes: list[str]
     answers: Any
+
+    def told(self) -> list[str]:
+        return [*self.health, *self.notes]
 
     def who_orders(self) -> list[str]:
         """Told where a baseline, or its mean with the rule, took the rule's place."""
@@ -147,12 +153,12 @@ def load(folder: Path) -> Model:
     return Model(folder, model, Schema(**record["schema"]))
 
 
-def judge(folder: Path, file: Path, capacity: str | None = None, shift: float | None = None) -> JudgedModel:
+def judge(folder: Path, file: Path, room: Wanted | None = None, shift: float | None = None) -> JudgedModel:
     """Costs on the days of a file, against baselines fitted on the rows that the model keeps."""
     import numpy as np
 
     from bilevelax.cli._newsvendor_answers import answers_of
-    from bilevelax.cli._newsvendor_capacity import shelf_of
+    from bilevelax.cli._newsvendor_capacity import Wanted, shelf_of
     from bilevelax.cli._newsvendor_later import drift, read_later
     from bilevelax.sklearn.compare import Outcome
     from bilevelax.sklearn.persist import kept_rows
@@ -166,20 +172,21 @@ def judge(folder: Path, file: Path, capacity: str | None = None, shift: float | 
         later = later.take(np.linspace(0, len(later.y) - 1, JUDGED).astype(int))
     kept, X = kept_rows(folder, rule), later.X.to_numpy(float)
     own = trained_on(X, later.y, *kept)
-    notes += [*later.health, *own, *([] if own else drift(model.conditional(), X, later.y, model.schema.targets))]
+    notes += [] if own else drift(model.conditional(), X, later.y, model.schema.targets)
     if len(kept[0]) == KEPT:
         notes.append(f"baselines were fitted on the last {KEPT} of the model's rows")
     others = fitted_baselines(model, kept)
     outcomes = {"robust": Outcome.of(rule, later.X, later.y)}
     outcomes |= {name: Outcome.of(baseline, X, later.y) for name, baseline in others.items()}
-    if capacity is not None:
+    room = room or Wanted()
+    if room.is_asked():
         require_no_stock(model.schema)
-        shelf = shelf_of(model, later.table, later.X, capacity, file)
+        shelf = shelf_of(model, later.table, later.X, room, file)
         fit_in = lambda each: Outcome.at(shelf.split(each.orders), each.demand, X, rule)
         outcomes = {name: fit_in(each) for name, each in outcomes.items()}
     newsvendors = {"robust": rule, **others}
     found = evaluated(model, later, outcomes, newsvendors, file)
-    return JudgedModel(found, model.schema, notes, answers_of(model, later, found, shift))
+    return JudgedModel(found, model.schema, [*own, *later.health], notes, answers_of(model, later, found, shift))
 
 
 def require_no_stock(schema: Any) -> None:
@@ -242,7 +249,7 @@ def draw(judged: JudgedModel, file: Path, out: Path) -> Path:
     rule = judged.evaluated.rule
     price = f"{rule.penalty_:g}" if math.isfinite(rule.penalty_) else "none, forecasts are taken as right"
     told = [*judged.schema.report(), f"price of a wrong forecast (penalty): {price}", *judged.who_orders()]
-    text = page(judged.evaluated, file.name, told, judged.notes, drivers.groups(judged.schema))
+    text = page(judged.evaluated, file.name, told, judged.told(), drivers.groups(judged.schema))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     return out

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 INSTEAD = {
-    "--budget": "A budget in money is not supported: give the units that fit to --capacity.",
-    "--space": "Products of different sizes are not supported: --capacity counts units of all products alike.",
+    "--budget": "A budget is --capacity, with what a unit costs as --size: --capacity 500 --size steak=7.5,fish=4.",
+    "--space": "Space is --capacity, with what a unit takes of it as --size: --capacity 200 --size steak=2,fish=1.",
     "--shelf-life": "Stock that keeps for several days is not supported, except through --lead-time: what is left over "
     "costs --holding.",
     "--fixed-cost": "A fixed cost of ordering is not supported: --minimum and --pack are.",

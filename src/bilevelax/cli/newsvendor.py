@@ -6,14 +6,17 @@ import contextlib
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bilevelax.base.sentences import counted
 from bilevelax.base.text_table import Table, plain, show
 from bilevelax.cli import _newsvendor_answers, _newsvendor_order, _newsvendor_work
 from bilevelax.cli import _newsvendor_options as options
+from bilevelax.cli._newsvendor_capacity import Wanted
 from bilevelax.cli._newsvendor_choices import with_columns_chosen
 from bilevelax.cli._newsvendor_later import recent_drift
 from bilevelax.cli._newsvendor_more import explain, update
@@ -34,8 +37,9 @@ def health_block(findings: list[str]) -> list[str]:
     """What to look at in the data, before anything else."""
     if not findings:
         return ["Data health: nothing found to look at"]
-    things = "1 thing" if len(findings) == 1 else f"{len(findings)} things"
-    return [f"Data health: {things} to look at", *(f"  ! {finding}" for finding in findings)]
+    where = " (row 1 is the first below the header)" if any(re.search(r"\brows? \d", each) for each in findings) else ""
+    head = f"Data health: {counted(len(findings), 'thing')} to look at{where}"
+    return [head, *(f"  ! {finding}" for finding in findings)]
 
 
 def number(value: float) -> Any:
@@ -156,6 +160,7 @@ def order(
     pack: options.Pack = None,
     minimum: options.Minimum = 0.0,
     capacity: options.Capacity = None,
+    size: options.Size = None,
     on_hand: options.OnHand = None,
     on_order: options.OnOrder = None,
     as_json: AsJson = False,
@@ -169,7 +174,7 @@ def order(
 
     require_ending(out)
     with busy(f"Orders for the days of {file}"):
-        wishes = _newsvendor_order.Wishes(pack, minimum, on_hand, on_order, capacity)
+        wishes = _newsvendor_order.Wishes(pack, minimum, on_hand, on_order, Wanted(capacity, size))
         ordered = _newsvendor_order.orders_for(model, file, wishes)
         columns = ordered.columns()
         notes = [*ordered.notes, *write_with(file, columns, out)]
@@ -195,6 +200,7 @@ def evaluate(
         typer.Option(help="File to write: a page (.html) or a picture (.png, .svg, .pdf). May be repeated."),
     ] = None,
     capacity: options.Capacity = None,
+    size: options.Size = None,
     shift: options.Shift = None,
     as_json: AsJson = False,
 ) -> None:
@@ -206,15 +212,15 @@ def evaluate(
     for path in files:
         _newsvendor_work.require_drawable(path)
     tell(f"Fitting baselines and ordering for the days of {file}")
-    judged = _newsvendor_work.judge(model, file, capacity, shift)
+    judged = _newsvendor_work.judge(model, file, Wanted(capacity, size), shift)
     written = [str(_newsvendor_work.draw(judged, file, path)) for path in files]
     table = judged.evaluated.comparison.table
     if as_json:
         rows = [{"newsvendor": str(name), **{k: number(v) for k, v in row.items()}} for name, row in table.iterrows()]
         found = {"rows": len(judged.evaluated.X), "table": rows, **judged.answers._asdict()}
-        print_json({**found, "files": written, "notes": judged.notes})
+        print_json({**found, "files": written, "notes": judged.told()})
         return
-    say(*judged.notes)
+    say(*(health_block(judged.health) if judged.health else []), *judged.notes)
     show(shown(table))
     for each in _newsvendor_answers.tables_of(judged.answers):
         show(each)

@@ -2,7 +2,8 @@
 
 Demand depends on one direction of the contexts. 10 instances (directions), 10,000 test rows, holding 0.6, backlog 1;
 cost, smaller is better. `RobustNewsvendor` chooses by later training rows; its weight decay was set, and networks on
-rows as they are were put among its candidates, after a look at test costs of instances 0 to 2.
+rows as they are were put among its candidates, after a look at test costs of instances 0 to 2. How small a network's
+first layer starts was chosen on instances that are not of the table.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ def run(quick: bool = False) -> None:
         "Baselines are tuned on the stretches of training rows on which ours chooses. CPU seconds, shared machine.",
         "The weight decay was set, and networks on rows as they are were put among the candidates, after test costs of "
         f"instances 0 to 2 had been seen; means without these: {', '.join(f'{each:.3f}' for each in later)}.",
+        "The small start of a network's first layer was chosen on eight instances of each size, with seeds from 100 "
+        "on: 0.721 to 0.677 for (400, 20), 0.650 to 0.638 for (400, 10), 0.622 to 0.617 for (1000, 10).",
     ]
     published.compared("newsvendor_side_information", "Newsvendor with side information", rows, notes, quick=quick)
 

@@ -300,3 +300,30 @@ def test_steps_grow_with_rows_and_folds_with_time():
 def test_ambiguity_is_checked():
     with pytest.raises(ValueError, match="`ambiguity` of RobustNewsvendor must be one of"):
         RobustNewsvendor(ambiguity="magic").fit(np.ones((10, 1)), np.ones(10))
+
+
+def test_a_network_on_rows_as_they_are_starts_small():
+    """On any smoother conditional, and with any other rule, it starts as drawn."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    how = QUICK | dict(penalty=np.inf)
+    start = lambda rule, seen: RobustNewsvendor(policy=rule, conditional=seen, **how).fit(X, X[:, 0]).settings_["x1"]
+    small, drawn = start("mlp", "dirac").first, start("mlp", "forest").first
+    np.testing.assert_allclose(small.weight, policies.FIRST * drawn.weight, rtol=1e-6)
+    np.testing.assert_array_equal(small.bias, drawn.bias)
+    mine = start(lambda columns, outputs, key: policies.mlp(columns, outputs, key), "dirac").first  # the user's own
+    assert np.abs(mine.weight).max() > 5 * np.abs(small.weight).max()
+
+
+def test_a_small_start_finds_the_one_direction_that_demand_depends_on():
+    """400 rows of 20 columns: the usual start overfits the directions it was drawn with."""
+    rng = np.random.default_rng(0)
+    X, way = rng.normal(size=(4_400, 20)), rng.normal(size=20) / 20**0.5
+    mean = np.sin(2 * X @ way) + 2 * np.exp(-4 * (X @ way) ** 2)
+    y = 10 + mean + 0.3 * rng.normal(size=len(X))
+    few = dict(conditional="dirac", penalty=np.inf, ambiguity=None, members=2, max_iter=400, random_state=0)
+    usual = lambda columns, outputs, key: policies.mlp(columns, outputs, key)
+    costs = {
+        name: RobustNewsvendor(1, 1, policy=rule, **few).fit(X[:400], y[:400]).decision_cost(X[400:], y[400:])
+        for name, rule in {"small": "mlp", "usual": usual}.items()
+    }
+    assert costs["small"] < 0.9 * costs["usual"], costs

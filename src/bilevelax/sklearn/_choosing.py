@@ -25,7 +25,7 @@ from bilevelax.core.problem import X
 from bilevelax.sklearn._candidate import Candidate
 from bilevelax.sklearn._search import Split
 from bilevelax.sklearn._training import Lesson, Trained, Training, lesson_of, train
-from bilevelax.sklearn.conditional import make_conditional
+from bilevelax.sklearn.conditional import is_as_seen
 
 LEAST = 40  # rows to search on
 POLICY = "mlp"  # of "auto"
@@ -140,8 +140,3 @@ class Search:
 
 def cost_of(tried: Tried) -> float:
     return tried.cost
-
-
-def is_as_seen(conditional: Any) -> bool:
-    """Whether a row's own demand is all that is known of it."""
-    return bool(getattr(make_conditional(conditional, ""), "is_as_seen", False))

@@ -11,7 +11,7 @@ import optax
 
 from bilevelax.applications.newsvendor import entropic
 from bilevelax.applications.newsvendor import rows as wasserstein
-from bilevelax.applications.newsvendor.policies import make_policy, members_of
+from bilevelax.applications.newsvendor.policies import make_policy, members_of, started_small
 from bilevelax.base.errors import require_choice, require_integer, require_positive
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.minibatch import minibatch
@@ -22,6 +22,7 @@ from bilevelax.estimators.saa import saa
 from bilevelax.sklearn import _candidate
 from bilevelax.sklearn._candidate import Candidate
 from bilevelax.sklearn._training import OWNER, Training
+from bilevelax.sklearn.conditional import is_as_seen
 
 ESTIMATORS = ("auto", "rt_mlmc", "dl_sgd", "saa")
 AMBIGUITIES = ("auto", "wasserstein", "entropic", None)
@@ -106,6 +107,8 @@ def training_of(model: Any, candidate: Candidate, steps: int) -> Training:
     """How a newsvendor whose columns and outputs are known trains this candidate."""
     factory = make_policy(candidate.policy, OWNER)
     x1, static = members_of(factory, model.n_features_in_, model.n_outputs_, model.members, model.seed_)
+    if candidate.policy == "mlp" and is_as_seen(candidate.conditional):  # nothing but the rule is smooth
+        x1 = started_small(x1)
     is_entropic = candidate.noise is not None
     return Training(
         policy=candidate.policy,

@@ -215,3 +215,8 @@ def make_conditional(choice: Any, owner: str) -> Any:
     import copy
 
     return copy.deepcopy(choice)
+
+
+def is_as_seen(choice: Any) -> bool:
+    """Whether under this conditional, named or made, a row's own demand is all that is known of it."""
+    return choice == "dirac" if isinstance(choice, str) else bool(getattr(choice, "is_as_seen", False))

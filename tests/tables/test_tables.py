@@ -166,3 +166,9 @@ def test_months_and_years_that_were_not_seen_are_named():
         "date: the last row is 179 days after the last day of training; fit again with newer rows",
     ]
     assert calendar.unseen(later[:1].replace(later[0], pd.Timestamp("2023-02-09")), learned, "date") == []
+    soon = pd.Series(pd.to_datetime(["2023-02-04", "2024-01-02", "2025-02-01"]))
+    told = "date: 2 rows are in years not seen in training (2024, 2025)"
+    assert calendar.unseen(soon, learned, "date")[0] == told
+    assert calendar.unseen(pd.Series(pd.to_datetime(["2022-01-02"])), learned, "date") == [
+        "date: 1 row is in years not seen in training (2022)"
+    ]

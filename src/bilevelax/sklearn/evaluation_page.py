@@ -96,26 +96,25 @@ def period(evaluated: Evaluated) -> str:
 
 
 def headline(evaluated: Evaluated, word: str) -> str:
-    """What the rule saves against what needs no forecast, in money."""
+    """What the rule saves against what needs no forecast, in money and in units."""
     saving = parts.saving_against(evaluated, PLAIN)
     paid = f"{plain(saving.cost)} instead of {plain(saving.other)}"
     over = f"over these {len(evaluated.X):,} {word}s"
     same = f"the same order every {word}" if evaluated.series is None else "the same order of a product every day"
+    units = f"with {change(saving.over)} units left over and {change(saving.missing)} missing"
     if not saving.is_sure:
-        return f"The rule costs about as much as {same}: {paid} {over}."
+        return f"The rule costs about as much as {same}: {paid} {over}, {units}."
     gap = plain(abs(saving.other - saving.cost))
     if saving.cost < saving.other:
         told = f"The rule saves {gap} ({share(saving.share)}) {over}: it costs {paid}"
-        return f"{told} with {same}."
-    return f"The rule costs {gap} ({share(-saving.share)}) more than {same} {over}: {paid}."
+        return f"{told} with {same}, {units}."
+    return f"The rule costs {gap} ({share(-saving.share)}) more than {same} {over}: {paid}, {units}."
 
 
 def details(evaluated: Evaluated) -> list[str]:
-    """Units, how sure it is, and the strongest other method."""
+    """How sure that is, and the strongest other method."""
     saving, name = parts.saving_against(evaluated, PLAIN), parts.best_other(evaluated)
-    units = f"{change(saving.over)} units left over and {change(saving.missing)} units missing"
-    sure = f"95 % range of the saving: {plain(saving.low)} to {plain(saving.high)}."
-    found = [f"That is {units} than with the same order. {sure}"]
+    found = [f"95 % range of the saving: {plain(saving.low)} to {plain(saving.high)}."]
     if name != PLAIN:
         found.append(against(parts.saving_against(evaluated, name)))
     return found

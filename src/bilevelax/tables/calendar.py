@@ -63,16 +63,20 @@ def described(calendar: Calendar | None) -> str:
 
 
 def unseen(when: Any, calendar: Calendar | None, name: str) -> list[str]:
-    """Months that the model has not seen, and how far after its last day the rows are."""
+    """Months and years that the model has not seen, and how far after its last day the rows are."""
     if not calendar:
         return []
-    notes = []
-    new = ~when.dt.month.isin(calendar["months"])
-    if new.any():
-        months = ", ".join(map(str, sorted(int(m) for m in when.dt.month[new].unique())))
-        rows = counted(int(new.sum()), "row is", "rows are")
-        notes.append(f"{name}: {rows} in months not seen in training ({months})")
+    first, final = (int(calendar[end][:4]) for end in ("start", "last"))
+    notes = _named(when.dt.month, ~when.dt.month.isin(calendar["months"]), "months", name)
+    notes += _named(when.dt.year, ~when.dt.year.between(first, final), "years", name)
     late = (when.max() - np.datetime64(calendar["last"])).days
     if late > YEAR / 4:
         notes.append(f"{name}: the last row is {late} days after the last day of training; fit again with newer rows")
     return notes
+
+
+def _named(parts: Any, new: Any, word: str, name: str) -> list[str]:
+    if not new.any():
+        return []
+    rows, found = counted(int(new.sum()), "row is", "rows are"), sorted(map(int, parts[new].unique()))
+    return [f"{name}: {rows} in {word} not seen in training ({', '.join(map(str, found))})"]

@@ -230,4 +230,38 @@ def known_nonconvex() -> Known:
     return Known(problem, jnp.asarray(start(found), float), square_of(grad_F))
 
 
-PROBLEMS: dict[str, Callable[[], Known]] = {"quadratic": known_quadratic, "nonconvex": known_nonconvex}
+PRICE, BENT, NOISE = 2.0, 0.5, 0.3  # lambda; how far demand is from linear; its noise
+LONGEST = 1.5  # |x|^2, up to which mu_g holds
+
+
+def known_wdro_si() -> Known:
+    """WDRO-SI with a linear rule and square loss: the adversary's answer, F and grad F in closed form.
+
+    Demand is a'xi + BENT (xi_1^2 - 1) and noise, xi normal. With r = x'xi less demand's mean and D = 2 PRICE - |x|^2,
+    y* - xi = x r / D and F = PRICE E r^2 / D up to a constant, E r^2 = |x - a|^2 + 2 BENT^2.
+    """
+    a = np.array([0.8, -0.5, 0.3])
+    loss = lambda x, y, eta, xi: PRICE * jnp.sum((y - xi) ** 2) - (x @ y - eta) ** 2 / 2
+
+    def demand(key: Any, xi: jax.Array, data: Any) -> jax.Array:
+        mean = jnp.asarray(a, xi.dtype) @ xi + BENT * (xi[0] ** 2 - 1)
+        return mean + NOISE * jax.random.normal(key, (), xi.dtype)
+
+    def grad_F(x: jax.Array) -> jax.Array:
+        away, left = x - jnp.asarray(a, x.dtype), 2 * PRICE - jnp.sum(x**2)
+        return 2 * PRICE * (away / left + x * (jnp.sum(away**2) + 2 * BENT**2) / left**2)
+
+    problem = Problem(
+        f=lambda x, y, eta, xi: -loss(x, y, eta, xi),
+        g=loss,
+        sample_context=lambda key, data: jax.random.normal(key, (3,), float),
+        sample_conditional=demand,
+        init_y=lambda x, xi: xi,
+        mu_g=2 * PRICE - LONGEST,
+        L_g1=2 * PRICE,
+    )
+    return Known(problem, jnp.zeros(3, float), square_of(grad_F))
+
+
+Problems = Mapping[str, Callable[[], Known]]
+PROBLEMS: Problems = {"quadratic": known_quadratic, "nonconvex": known_nonconvex, "WDRO-SI": known_wdro_si}

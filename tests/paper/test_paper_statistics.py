@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bilevelax_paper import stationarity
+from bilevelax_paper import stationarity, timing
 from bilevelax_paper.item import Records
 from bilevelax_paper.items import table1
 from bilevelax_paper.items.tasks import amounts, needed
@@ -111,3 +111,16 @@ def test_the_spread_of_levels_is_that_of_lower_gradients(K):
     times = np.concatenate([np.full(2 ** (K - k), 2 ** (k + 1) - 2.0) for k in range(1, K + 1)])
     np.testing.assert_allclose(spread_of_levels(K), times.std() / times.mean(), rtol=1e-6)
     assert spread_of_levels(K + 1) > spread_of_levels(K)
+
+
+def test_times_are_compared_process_by_process():
+    """Two processes, four and five times: their mean, with Student's interval of two; calls within one are averaged."""
+    rows = []
+    for seed, times in enumerate((4.0, 5.0)):
+        rows.append({"K": 2, "method": "RT-MLMC", "seed": seed, "seconds": [0.5, 1.5], "together": 2.0})
+        rows.append({"K": 2, "method": "DL-SGD", "seed": seed, "seconds": [times, times], "together": 2 * times})
+    records = Records(rows, {"settings": {}})
+    for column in ("seconds", "together"):
+        found = timing.ratio(records, column, 2)
+        np.testing.assert_allclose(found, [4.5, 4.5 - 6.353, 4.5 + 6.353], atol=1e-3)
+    assert timing.samples(records, "seconds", 2).shape == (4, 2)

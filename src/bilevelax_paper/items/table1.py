@@ -76,7 +76,7 @@ def needed(records: Records, problem: str, method: str) -> Found | None:
     lines |= {f"exponent of eps, {COUNTS[kind]}": found.exponent(kind) for kind in ("grad_g", "grad_f")}
     words: Any = {"first": found.eps[0], "last": found.eps[-1], "c": of["c"], "plus": of["plus"]}
     words |= {"tolerance": CONFIG.texts["claims"]["needed"]["holds"][0], "over": f" times {FIRST}/K" if Ks else True}
-    words |= {"g": BOUNDS[method]["grad_g"], "f": BOUNDS[method]["grad_f"], "missed": missed_words(found)}
+    words |= {"g": BOUNDS[method]["grad_g"], "f": BOUNDS[method]["grad_f"], "missed": found.missed}
     words |= {"slopes": ", ".join(f"{p:.2f}" for p in found.neighbours()), "steps": found.beyond(-4, None, Ks).value}
     return Found(lines, words=words, seeds=found.seeds)
 
@@ -97,19 +97,6 @@ def plain(records: Records) -> Found | None:
     lines = {"steps with plain SGD over those with EpochSGD": {name: ratio(*pair) for name, pair in pairs.items()}}
     beside: Any = {"exponent of eps, steps with plain SGD": {n: pair[0].exponent() for n, pair in pairs.items()}}
     return Found(lines, beside, {"eps": first.sizes[-1]}, first.seeds)
-
-
-def missed_words(found: Totals) -> str:
-    """The eps that were missed, and whether more steps would have helped."""
-
-    def how(i: int) -> str:
-        curve = found.curves[:, i].mean(0) / found.eps[i] ** 2
-        least, last = float(curve.min()), float(curve[-1])
-        rises = f"falls to {least:.2f} eps^2 and rises to {last:.2f}: a bias"
-        return rises if last > 1.05 * least else f"ends at {last:.2f} eps^2"
-
-    missed = [i for i, eps in enumerate(found.eps) if eps in found.missed]
-    return ", ".join(f"eps = {found.eps[i]:g} (E|grad F|^2 {how(i)})" for i in missed)
 
 
 # All eps reached, and the number of steps, too, near its bound

@@ -61,6 +61,12 @@ def test_needed_amounts_grow_as_the_runs_say():
     np.testing.assert_allclose(
         [found.exponent(name).value for name in ("eta", "seconds_per_step")], [0.5, 1.5], rtol=1e-9
     )
+    faster = [row | {"setting": "fast", "square": np.square(row["square"]).tolist()} for row in rows if "square" in row]
+    more = {"trackers": {"fast": {}}, "M_trackers": Ms[:2], "few": 2}
+    both = Records([*rows, *faster], {"settings": records.settings | more})
+    best, options = needed(both, "BSVRB", np.sqrt(0.1), tuned=True)  # squared: half of the steps
+    np.testing.assert_allclose([a.value for a in amounts(best, None)], [10, 20], rtol=1e-9)
+    assert options == [("fast", 0.01)] * 2 and needed(both, "BSVRB", np.sqrt(0.1))[0].needed == found.needed
     late, _ = needed(records, "BSVRB", np.sqrt(0.002))
     assert late.there == [0, 1] and late.missed == [64]
     assert amounts(late, "eta")[2].value == 3 * 200

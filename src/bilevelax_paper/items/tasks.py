@@ -74,15 +74,17 @@ def lanes_run(estimator: bx.Estimator, M: int, settings: dict[str, Any], seeds: 
     return trajectories(make(M), estimator, optax.sgd, jnp.full(D, 2.0, float), keys, **how)
 
 
-def rows_of(method: str, estimator: bx.Estimator, M: int, settings: dict[str, Any], seeds: int) -> Iterator[Row]:
-    """One row for each seed and step size."""
+def rows_of(
+    method: str, estimator: bx.Estimator, M: int, settings: dict[str, Any], seeds: int, setting: str = ""
+) -> Iterator[Row]:
+    """One row for each seed and step size; ``setting`` is of BSVRB, where it is not its own."""
     T, steps = steps_of(method, M, settings), settings["steps"]
     runs = lanes_run(estimator, M, settings, seeds, T)
     squares = rounded(np.minimum(np.nan_to_num(runs.values["square"], nan=1e30), 1e30))
     for lane, curve in enumerate(squares):
         seed, step = divmod(lane, len(steps))
         row = {"kind": "run", "method": method, "M": M, "seed": seed, "step": steps[step], "T": T, "square": curve}
-        yield row | runs.per_step(lane, COUNTS)
+        yield row | ({"setting": setting} if setting else {}) | runs.per_step(lane, COUNTS)
 
 
 def timed(made: dict[str, bx.Estimator], settings: dict[str, Any], seeds: int) -> Iterator[Row]:
@@ -103,31 +105,44 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
         for method, estimator in made.items():
             work = partial(rows_of, method, estimator, M, settings, seeds)
             yield Cell(f"{method}, M = {M}", work, {**of, "method": method, "M": M})
+    for setting, told in settings["trackers"].items():  # BSVRB's other settings, where tables are small
+        other = {**settings, "steps": settings["steps"][: settings["few"]]}
+        estimator = bx.bsvrb(2, blocks=blocks, **told)
+        for M in settings["M_trackers"]:
+            work = partial(rows_of, "BSVRB", estimator, M, other, seeds, setting)
+            named = {**of, "steps": other["steps"], "method": "BSVRB", "M": M, "setting": setting, **told}
+            yield Cell(f"BSVRB, {setting}, M = {M}", work, named)
     timing = {**of, "M": settings["M"], "turns": settings["turns"]}
     yield Cell("seconds of a step", partial(timed, made, settings, seeds), timing)
 
 
-def needed(records: Records, method: str, eps: float) -> tuple[Totals, list[float]]:
+def needed(records: Records, method: str, eps: float, tuned: bool = False) -> tuple[Totals, list[Any]]:
     """What a method needs until |grad F| stays below eps at each M, and with which step sizes of the grid.
 
     BSVRB has the best for each M, by the upper end of its steps' interval; RT-MLMC one for all, by its worst M.
+    ``tuned``: of all settings of the trackers too, at the M where they were tried.
     """
-    Ms, grid = records.settings["M"], records.settings["steps"]
+    s, options = records.settings, [(None, step) for step in records.settings["steps"]]
+    if tuned:
+        options += [(setting, step) for setting in s["trackers"] for step in s["steps"][: s["few"]]]
+    Ms = s["M_trackers"] if tuned else s["M"]
 
-    def rows(M: int, step: float) -> list[Row]:
+    def rows(M: int, option: tuple[str | None, float]) -> list[Row]:
         # the least of the turns: what else a machine does can only add
         beside = {"eps": eps, SECONDS: float(min(records.values(SECONDS, kind="time", method=method, M=M)))}
         length = lambda row: {"every": row["T"] // (len(row["square"]) - 1), "mean_square": row["square"][1:]}
-        return [row | beside | length(row) for row in records.where(kind="run", method=method, M=M, step=step)]
+        where = {"kind": "run", "method": method, "M": M, "setting": option[0], "step": option[1]}
+        return [row | beside | length(row) for row in records.where(**where)]
 
-    tried = [[Totals(rows(M, step), "M", HELD) for step in grid] for M in Ms]
+    tried = [[Totals(rows(M, option), "M", HELD) for option in options] for M in Ms]
     late = np.nan_to_num([[one.needed[0] for one in of_M] for of_M in tried], nan=np.inf)
     best = np.full(len(Ms), late.max(0).argmin())
     if method == "BSVRB":
         sure = [[one.steps()[0].high for one in of_M] for of_M in tried]
         best = np.where(np.isfinite(sure).any(1), np.argmin(sure, 1), late.argmin(1))
-    chosen = [grid[j] for j in best]
-    return Totals([row for M, step in zip(Ms, chosen, strict=True) for row in rows(M, step)], "M", HELD), chosen
+    chosen = [options[j] for j in best]
+    found = Totals([row for M, option in zip(Ms, chosen, strict=True) for row in rows(M, option)], "M", HELD)
+    return found, chosen if tuned else [step for _, step in chosen]
 
 
 def amounts(found: Totals, name: str | None) -> list[Interval]:
@@ -140,23 +155,25 @@ def amounts(found: Totals, name: str | None) -> list[Interval]:
 def render(records: Records) -> Drawn:
     eps = records.settings["eps"]
     found = {method: needed(records, method, eps)[0] for method in METHODS}
+    tuned = needed(records, "BSVRB", eps, tuned=True)[0]
     figure, axes = figures.panels(2)
     for panel, column, label in zip(axes, ("eta", SECONDS), ("samples of eta", "seconds"), strict=True):
         for method in METHODS:
             draw(panel, found[method], column, method)
+        draw(panel, tuned, column, "BSVRB", ", trackers tuned", "dashed")
         panel.set(**figures.LOG_LOG, xlabel="number of tasks M", ylabel=label, title=f"{label} to the target")
         figures.legend(panel, loc="best")
     return Drawn(figure, [table(records, eps)])
 
 
-def draw(panel: Any, found: Totals, column: str, method: str) -> None:
+def draw(panel: Any, found: Totals, column: str, method: str, more: str = "", style: str = "solid") -> None:
     """Reached targets joined by a line, lower bounds as open triangles."""
     needs = dict(zip(found.sizes, amounts(found, column), strict=True))
     if there := [M for M in needs if M not in found.missed]:
-        figures.points(panel, there, [needs[M] for M in there], method)
+        figures.points(panel, there, [needs[M] for M in there], method, f"{method}{more}", linestyle=style)
     if found.missed:
         look = {"linestyle": "none", "marker": "^", "markerfacecolor": "none", "color": figures.colour(method)}
-        panel.plot(found.missed, [needs[M].value for M in found.missed], label=f"{method}, more than", **look)
+        panel.plot(found.missed, [needs[M].value for M in found.missed], label=f"{method}{more}, more than", **look)
 
 
 def table(records: Records, eps: float) -> Table:
@@ -183,15 +200,21 @@ def flat(records: Records) -> Found:
 
 
 def grows(records: Records) -> Found:
-    (rt, _), (other, steps) = (needed(records, method, records.settings["eps"]) for method in METHODS)
+    s = records.settings
+    (rt, _), (other, _) = (needed(records, method, s["eps"]) for method in METHODS)
+    best, options = needed(records, "BSVRB", s["eps"], tuned=True)
     grown, slower, Ms = other.exponent("eta"), other.exponent(SECONDS), other.sizes
-    last, missed = max(other.there, default=0), [i for i, M in enumerate(Ms) if M in other.missed]
-    words = {"first_step": steps[0], "last_step": steps[last], "first": Ms[0], "last": f"{Ms[last]:,}"}
-    words |= {"n": len(other.there), "dearer": slower.value > grown.value}
-    words |= {"missed": [f"{Ms[i]:,} in {other.length(i):,} steps" for i in missed]}
+    missed = [i for i, M in enumerate(Ms) if M in other.missed]
+    words: Any = {"n": len(best.there), "dearer": slower.value > grown.value, "most": f"{max(best.sizes):,}"}
+    visits = lambda i: f"{other.length(i) * s['blocks'] / Ms[i]:.2g} visits of a task"
+    words["missed"] = [f"{Ms[i]:,} in {other.length(i):,} steps ({visits(i)})" for i in missed]
+    named = zip(best.sizes, options, strict=True)
+    words["chosen"] = "; ".join(f"{setting or 'its own'}, {step:g} (M = {M:,})" for M, (setting, step) in named)
     for name, column in (("samples", "eta"), ("time", SECONDS)):
         words[name] = crossing(Ms, amounts(rt, column), amounts(other, column))
-    return Found({"exponent of M, samples of eta": grown}, {"exponent of M, seconds": slower}, words)
+    lines = {"exponent of M, samples of eta, trackers tuned": best.exponent("eta")}
+    beside = {"exponent of M, samples of eta, its own trackers": grown, "exponent of M, seconds": slower}
+    return Found(lines, beside, words)
 
 
 def crossing(Ms: Sequence[int], ours: list[Interval], theirs: list[Interval]) -> str:

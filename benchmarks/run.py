@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 NAMES = ("latency", "ridge", "engine", "gradients", "modes", "batches", "overhead", "antithetic", "targets", "solve")
 NAMES += ("defaults", "joint", "pairs", "clients", "devices", "compiles", "constraints", "false_alarms", "certificates")
-NAMES += ("pricing", "scheduling", "faces")
+NAMES += ("pricing", "scheduling", "faces", "claims")
 FIELDS = Path(__file__).parent / "applications"  # one file each: ours beside a published number
 sys.path.insert(0, str(FIELDS))
 PUBLISHED = tuple(sorted(path.stem for path in FIELDS.glob("[a-z]*.py")))

@@ -96,7 +96,8 @@ def claims_of(config: Config, rules: Mapping[Any, Rule]) -> list[Claim]:
 
     A parameter of the statistic with several values there stands for as many claims.
     """
-    by_name = {statistic.__name__: (statistic, rule) for statistic, rule in rules.items()}
+    whole: Callable[[Any], Any] = lambda statistic: getattr(statistic, "func", statistic)  # of a partial its function
+    by_name = {whole(statistic).__name__: (statistic, rule) for statistic, rule in rules.items()}
     made = []
     for name, told in config.texts["claims"].items():
         statistic, judged_by = by_name.pop(name)

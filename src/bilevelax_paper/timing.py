@@ -26,7 +26,7 @@ from bilevelax_paper.item import Cell, Config, Drawn, Records, Row, Table
 METHODS = ("DL-SGD", "RT-MLMC")
 WALL, ALONE, TOGETHER = "seconds", "seconds_cpu", "seconds_together_cpu"  # of a call; the latter two of the processor
 FAST = where(lambda effect: Interval.of(effect).low >= 8.7)
-POSSIBLE = Rule(lambda found: not found.words["apart"])  # of `spread_on`
+POSSIBLE = Rule(lambda found: not found.words["apart"])  # of `spread`
 TURN = 20  # calls of one method before it is the other's turn: a long call of the other leaves caches cold
 
 
@@ -150,7 +150,7 @@ def level_1(records: Records, K: int) -> dict[str, Any]:
     return {"steps": int(steps.min()), "first": float(1e3 * first.mean()), "share": share}
 
 
-def savings_on(config: Config, records: Records) -> Found:
+def savings(records: Records, config: Config) -> Found:
     """DL-SGD over RT-MLMC at the largest K that the paper has."""
     Ks, paper, what = records.distinct("K"), printed_in(config), config.texts["what"]
     K = max([K for K in Ks if K in paper] or Ks)
@@ -169,7 +169,7 @@ def spread_of_levels(K: int) -> float:
     return float(np.sqrt(p @ gradients**2 / (p @ gradients) ** 2 - 1))
 
 
-def spread_on(config: Config, records: Records) -> Found:
+def spread(records: Records, config: Config) -> Found:
     """The paper's second column for RT-MLMC, once as a variance and once as a standard deviation, over its mean."""
     paper = {K: pair[1] for K, pair in printed_in(config).items()}
     as_variance = {K: v**0.5 / m / spread_of_levels(K) for K, (m, v) in paper.items()}
@@ -183,3 +183,8 @@ def spread_on(config: Config, records: Records) -> Found:
     what = config.texts["what"]
     words = {"What": what[0].upper() + what[1:], "apart": apart, "fits": fits}
     return Found(lines, {**theirs, **ours}, words)
+
+
+def rules(config: Config) -> dict[Any, Rule]:
+    """Of the claims that both tables have."""
+    return {partial(savings, config=config): FAST, partial(spread, config=config): POSSIBLE}

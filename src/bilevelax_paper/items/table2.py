@@ -13,7 +13,7 @@ from bilevelax.base.timing import timed
 from bilevelax.core.inverse import InverseHessian
 from bilevelax_paper import meta, timing
 from bilevelax_paper.claims import ALONE, Found, claims_of
-from bilevelax_paper.item import Cell, Config, Drawn, Records, Row
+from bilevelax_paper.item import Cell, Config, Records, Row
 
 CONFIG = Config.read(__file__)
 TASKS = 2  # of which BSVRB keeps Hessians here; the time of a step on one of them does not depend on it
@@ -50,16 +50,7 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
     yield Cell("Hessians of BSVRB", partial(hessian_rows, settings["hessians"], settings["small"]), of)
 
 
-def render(records: Records) -> Drawn:
-    return timing.drawn(records, CONFIG)
-
-
-def savings(records: Records) -> Found:
-    return timing.savings_on(CONFIG, records)
-
-
-def spread(records: Records) -> Found:
-    return timing.spread_on(CONFIG, records)
+render = partial(timing.drawn, config=CONFIG)
 
 
 def hessians(records: Records) -> Found | None:
@@ -79,4 +70,4 @@ def hessians(records: Records) -> Found | None:
     return Found({"version 1 over version 2, time": one["seconds"] / two["seconds"]}, beside, words, seeds=1)
 
 
-CLAIMS = claims_of(CONFIG, {savings: timing.FAST, spread: timing.POSSIBLE, hessians: ALONE})
+CLAIMS = claims_of(CONFIG, timing.rules(CONFIG) | {hessians: ALONE})

@@ -1,12 +1,13 @@
 """Table 3: time of one gradient on WDRO-SI."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from bilevelax.applications import Application, wdro_si
 from bilevelax_paper import timing
-from bilevelax_paper.claims import Found, claims_of
-from bilevelax_paper.item import Cell, Config, Drawn, Records, Row
+from bilevelax_paper.claims import claims_of
+from bilevelax_paper.item import Cell, Config, Row
 
 CONFIG = Config.read(__file__)
 LAM = 1.0
@@ -22,16 +23,5 @@ def run(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
     return timing.cells(settings, seeds, load, {"problem": settings["problem"], "lam": LAM})
 
 
-def render(records: Records) -> Drawn:
-    return timing.drawn(records, CONFIG)
-
-
-def savings(records: Records) -> Found:
-    return timing.savings_on(CONFIG, records)
-
-
-def spread(records: Records) -> Found:
-    return timing.spread_on(CONFIG, records)
-
-
-CLAIMS = claims_of(CONFIG, {savings: timing.FAST, spread: timing.POSSIBLE})
+render = partial(timing.drawn, config=CONFIG)
+CLAIMS = claims_of(CONFIG, timing.rules(CONFIG))

@@ -47,7 +47,8 @@ def total_cells(settings: dict[str, Any], seeds: int) -> Iterator[Cell]:
         for method, eps in ((method, eps) for method, several in of["eps"].items() for eps in several):
             K = theorem_K(eps, of["plus"])
             over = 1.0 if method == "DL-SGD" else K / FIRST
-            numbers = {"eps": eps, "c": of["c"] / over, "horizon": of["horizon"] * over}
+            longer = over * (2 if method == PLAIN else 1)
+            numbers = {"eps": eps, "c": of["c"] / over, "horizon": of["horizon"] * longer}
             numbers["seeds"] = seeds * settings["times"]
             labels = {"problem": name, "method": method, "K": K}
             depends = {**labels, **numbers, "N": N_TOTALS, "chunks": stationarity.CHUNKS, "x1": of["x1"]}

@@ -61,7 +61,7 @@ def hessians(records: Records) -> Found | None:
     one, two = rows[1], rows[2]
     each = lambda make: {f"version {version}": make(row) for version, row in sorted(rows.items())}
     d, K = one["d_y"], max(records.distinct("K"))
-    ours = float(1e3 * timing.samples(records, timing.WALL, K)[:, 1].mean())
+    ours = float(1e3 * timing.samples(records, timing.ALONE, K)[:, 1].mean())
     beside = {
         f"seconds of a step on one task, d_y = {d:,}": each(lambda row: row["seconds"]),
         f"GB kept for {one['tasks']} tasks": each(lambda row: row["bytes"] * row["tasks"] / 1e9),

@@ -144,7 +144,7 @@ def adversary(quick: bool) -> None:
     for scale, b, widths in cases:
         made = {**sizes, "test_points": 1000, "scale": scale, "b": b, "widths": widths, "mu_g": 1.0, "L_g1": 1.0}
         app = wdro_si.make(formulation="erm", **made)
-        x = trained(app, 50 if quick else 1000)
+        x = trained(app, 50 if quick else 400)
         for lam in (1.0, 100.0):
             rows.append({"scale of contexts": scale, "b / h": b, "widths": str(widths), "lambda": lam})
             rows[-1] |= moved(wdro_si.make(lam=lam, **made).problem, x)

@@ -34,11 +34,13 @@ print(line.first_stage_[0])
 
 # %%
 # Curves: smooth functions of the price, and of the instrument for the conditional mean. Without ``Z`` the price is its
-# own instrument, which is plain regression.
+# own instrument, which is plain regression. A control function puts what the instrument leaves of the price beside the
+# curve: here shocks act through that part in a straight line, which is what it assumes, and it errs least.
 
 models = {
     "instrument": IVRegressor("kernel", components=30).fit(p[:, None], q, z),
     "instrument, nearest rows": IVRegressor("kernel", components=30, conditional="knn").fit(p[:, None], q, z),
+    "instrument, control function": IVRegressor("kernel", components=30, method="control").fit(p[:, None], q, z),
     "plain regression": IVRegressor("kernel", components=30).fit(p[:, None], q),
 }
 

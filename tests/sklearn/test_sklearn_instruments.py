@@ -110,6 +110,42 @@ def test_a_network_finds_it_too(conditional):
     assert error(found) < 0.4 and found.solved_.certified
 
 
+def test_a_control_function_of_a_line_is_two_stage_least_squares():
+    """What the instruments leave of the treatment beside it takes the shock: the coefficients are the same."""
+    X, y, Z = world()
+    fitted = IVRegressor(method="control").fit(X, y, Z)
+    b = two_stages(X, y, Z)[0]
+    np.testing.assert_allclose([fitted.intercept_, *fitted.coef_], b, rtol=1e-8)
+    np.testing.assert_allclose(fitted.predict(X[:5]), b[0] + X[:5] @ b[1:], rtol=1e-8)
+    rest = (
+        X[:, 0]
+        - np.column_stack([np.ones(400), Z])
+        @ np.linalg.lstsq(np.column_stack([np.ones(400), Z]), X[:, 0], rcond=None)[0]
+    )
+    beside = np.linalg.lstsq(np.column_stack([np.ones(400), X, rest]), y, rcond=None)[0]
+    np.testing.assert_allclose(fitted.shock_, beside[-1:], rtol=1e-7)
+    assert not hasattr(fitted, "stderr_")  # those of this regression would not know of its first stage
+
+
+def test_a_control_function_errs_less_where_it_may_be_used():
+    """The shock of `curved` is proportional to what the instrument leaves, but for noise."""
+    how, worlds = dict(structural="kernel", components=20), [curved(1500, seed) for seed in range(6)]
+    control = [IVRegressor(method="control", **how).fit(*each) for each in worlds]
+    assert np.mean([*map(error, control)]) < 0.8 * np.mean([error(IVRegressor(**how).fit(*each)) for each in worlds])
+    slopes = [model.shock_[0] for model in control]  # of the shock, minus twice, on the rest
+    assert abs(np.mean(slopes) + 2 * 0.7 / (0.7**2 + 0.2**2)) < 5 * np.std(slopes, ddof=1) / 6**0.5
+    X, _, Z = worlds[0]
+    nothing = IVRegressor(method="control", **how).fit(X, np.random.default_rng(1).normal(size=1500), Z)
+    assert abs(nothing.shock_[0]) < 5 / (1500**0.5 * np.hypot(0.7, 0.2))
+
+
+def test_a_control_function_without_instruments_is_regression():
+    X, y, _ = curved(100)
+    how = dict(structural="kernel", components=10)
+    plain, control = IVRegressor(**how).fit(X, y), IVRegressor(method="control", **how).fit(X, y)
+    np.testing.assert_array_equal(plain.predict(AT), control.predict(AT))
+
+
 def test_solve_on_the_bilevel_problem_finds_the_closed_form():
     """Joint samples, and neighbours' means: the same minimiser by hypergradients and by one decomposition."""
     X, y, Z = world(60)
@@ -130,6 +166,12 @@ def test_solve_on_the_bilevel_problem_finds_the_closed_form():
     ("settings", "message"),
     [
         (dict(structural="cubic"), "`structural` of IVRegressor must be one of 'linear', 'kernel', 'network'"),
+        (dict(method="guess"), "`method` of IVRegressor must be one of 'moments', 'control'"),
+        (
+            dict(structural="network", method="control"),
+            "`method` of IVRegressor is 'control', which takes `structural`",
+        ),
+        (dict(conditional="knn", method="control"), r"'joint'\. Got 'linear' and 'knn'; leave `method`"),
         (dict(conditional="oracle"), "`conditional` of IVRegressor must be one of 'joint'"),
         (dict(alpha=-1.0), "`alpha` of IVRegressor must be a positive number"),
     ],
@@ -145,7 +187,7 @@ def test_too_few_instruments_are_refused():
         IVRegressor().fit(X, y, Z[:, :1])
 
 
-@parametrize_with_checks([IVRegressor(), IVRegressor("kernel", components=20)])
+@parametrize_with_checks([IVRegressor(), IVRegressor("kernel", components=20, method="control")])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -27,6 +27,7 @@ from bilevelax.sklearn._first_stage import (
     is_exogenous,
     orthonormal,
     standard_errors,
+    unexplained,
     warn_of_weakness,
 )
 from bilevelax.sklearn._structural import Functions, Ridge
@@ -36,8 +37,10 @@ from bilevelax.sklearn.model_folder import require
 from bilevelax.sklearn.persist_rules import KeptInFolder, require_above_zero
 
 STRUCTURES = ("linear", "kernel", "network")
+METHODS = ("moments", "control")
 PENALTIES = 10.0 ** np.arange(-10, 1.5, 0.5)  # tried for outcomes and functions of unit size
 NETWORK_PENALTY = 1e-4
+UNPENALISED = 100.0  # deviations of a column of unit weight: the penalty of so large a one is nothing
 SMALLEST_BASIS = 3  # rows for each function of the instrument
 DECLARED = {"functions": integer(0, 10**6), "alpha": number(0), "centre": number(), "scale": number(1e-300)}
 
@@ -51,9 +54,16 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
     With a straight line and the instruments as they are, this is two-stage least squares, with its standard errors.
     Columns of X that affect y by themselves (controls) belong into X and into Z.
 
+    Instruments that move a column of X leave a part of it unexplained, and shocks act through that part. With
+    ``method="control"`` it stands beside h in one regression, y on h(X) + gamma (X - E[X | Z]) (Newey, Powell and Vella
+    1999). This uses all that X varies and errs much less, where its assumption holds: what shocks do to y follows the
+    unexplained part in a straight line, wherever z is. For straight lines the two methods are one.
+
     Args:
         structural: h is ``"linear"``, ``"kernel"`` (smooth functions of the columns and of their products, straight
             beyond the data) or ``"network"`` (one hidden layer, by `solve`).
+        method: ``"moments"``, the mean above, which assumes nothing else; or ``"control"``, not for a network, with
+            ``conditional="joint"``: a noisy conditional mean would hide a part of the shocks.
         conditional: how E[. | Z = z] is found: ``"joint"`` (least squares on functions of z: straight lines for a
             linear h, else smooth ones), or weights on rows: ``"knn"``, ``"forest"``, ``"kernel"`` or one of the classes
             behind these.
@@ -69,6 +79,8 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
             by ``"joint"`` without penalty.
         first_stage\_: for each column of X that is no combination of Z, its first-stage F. Below 10 a warning tells so.
         alpha\_: the penalty that was used.
+        shock\_: gamma of ``method="control"``, for each column of X that is no combination of Z: near 0 where plain
+            regression would do.
     """
 
     _declared = DECLARED
@@ -78,6 +90,7 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
         self,
         structural: str = "linear",
         *,
+        method: str = "moments",
         conditional: Any = "joint",
         alpha: float | None = None,
         components: int = 300,
@@ -85,6 +98,7 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
         random_state: Any = None,
     ) -> None:
         self.structural = structural
+        self.method = method
         self.conditional = conditional
         self.alpha = alpha
         self.components = components
@@ -115,18 +129,28 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
         if self.structural == "network":
             return self._fit_network(X, target, Z, phi)
         self.functions_ = Functions.of(X, 2 * most if smooth else None)
-        self._fit_ridge(self.functions_(X), target, self._averages(X, y, Z, Q))
+        psi = self.functions_(X)
+        if self.method == "control" and not exogenous.all():
+            self._fit_control(psi, target, self._unexplained(X[:, ~exogenous], phi))
+        else:
+            self._fit_ridge(psi, target, self._averages(X, y, Z, Q))
         return self if smooth else self._straight(X, y, Q)
 
     def _require_settings(self) -> None:
         owner = type(self).__name__
         require_choice("structural", owner, self.structural, STRUCTURES)
+        require_choice("method", owner, self.method, METHODS)
         for name, least in {"components": 1, "width": 1}.items():
             require_integer(name, owner, getattr(self, name), least)
         if self.alpha != 0:
             require_positive("alpha", owner, self.alpha, optional=True)
         if not isinstance(self.conditional, Conditional):
             require_choice("conditional", owner, self.conditional, ("joint", *CONDITIONALS[:3]))
+        if self.method == "control" and (self.structural == "network" or self.conditional != "joint"):
+            raise ValueError(
+                f"`method` of {owner} is 'control', which takes `structural` 'linear' or 'kernel' and `conditional` "
+                f"'joint'. Got {self.structural!r} and {self.conditional!r}; leave `method` at 'moments'."
+            )
 
     def _instruments(self, Z: Any, X: np.ndarray) -> np.ndarray:
         Z = check_array(Z, dtype=np.float64, input_name="Z", ensure_2d=False)
@@ -145,6 +169,30 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
                 "columns of X into Z too."
             )
 
+    def _fit_control(self, psi: np.ndarray, target: np.ndarray, rest: np.ndarray) -> None:
+        """One regression on the functions of X and, without penalty, on what the instruments leave of its columns.
+
+        The functions have the penalty of plain regression, for which shocks are noise: where the rest explains nearly
+        all, cross-validation would smooth hardly at all, and h err where few rows are.
+        """
+        size = np.where(rest.std(axis=0) > 0, rest.std(axis=0), 1.0)
+        self._fit_ridge(psi, target, None)
+        self._fit_ridge(np.column_stack([psi, UNPENALISED * rest / size]), target, None, self.alpha_)
+        functions = psi.shape[1]
+        self.shock_ = self.scale_ * UNPENALISED * self.weights_[functions:] / size
+        self.weights_ = self.weights_[:functions]
+
+    def _unexplained(self, moved: np.ndarray, phi: np.ndarray) -> np.ndarray:
+        """X - E[X | Z] at the rows: smooth conditional means have the penalty that cross-validation chooses."""
+        if self.structural == "linear":
+            return unexplained(orthonormal(phi), moved)
+        left = []
+        for column in moved.T:
+            path = Ridge.of(phi, column, len(column), float(len(column)))
+            alpha = float(min(PENALTIES, key=path.cross_validation))
+            left.append(path.r - path.A @ path.weights(alpha))
+        return np.column_stack(left)
+
     def _averages(self, X: np.ndarray, y: np.ndarray, Z: np.ndarray, Q: np.ndarray) -> Any:
         """A matrix: rows to conditional means at the instruments, up to a rotation; None where these are the rows."""
         if Z is X:
@@ -156,11 +204,11 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
         weights = fitted.weights(Z, own=np.arange(len(Z)))
         return weights if fitted.n_rows_ == len(Z) else _spread(weights, fitted.rows_, len(Z))
 
-    def _fit_ridge(self, psi: np.ndarray, target: np.ndarray, averages: Any) -> None:
+    def _fit_ridge(self, psi: np.ndarray, target: np.ndarray, averages: Any, alpha: float | None = None) -> None:
         A, r = (psi, target) if averages is None else (averages @ psi, averages @ target)
         means = len(target) if averages is None else averages.power(2).sum() if sparse.issparse(averages) else len(r)
         path = Ridge.of(np.asarray(A), np.asarray(r), len(target), float(means))
-        alpha = self.alpha
+        alpha = self.alpha if alpha is None else alpha
         if alpha is None:
             smooth = self.structural == "kernel"
             alpha = float(min(PENALTIES, key=path.cross_validation)) if smooth else 0.0
@@ -174,7 +222,7 @@ class IVRegressor(RegressorMixin, KeptInFolder, BaseEstimator):
         """Coefficients in the units of the columns, and their standard errors."""
         functions = self.functions_
         self._tell()
-        if self.conditional == "joint" and self.alpha_ == 0:
+        if self.method == "moments" and self.conditional == "joint" and self.alpha_ == 0:
             scaled = functions(X)
             errors = standard_errors(scaled, Q, y - self._values(X))
             self.stderr_, self.robust_stderr_ = (each[1:] / functions.width for each in errors)

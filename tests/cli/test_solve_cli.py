@@ -39,3 +39,13 @@ def test_run_with_solve_has_a_budget(words, seconds, monkeypatch):
     monkeypatch.setattr(solving, "solve", lambda name, **settings: asked.update(settings))
     assert invoke("run", "quadratic", "--solve", *words).exit_code == 0
     assert asked["budget"] == seconds
+
+
+@pytest.mark.parametrize(
+    "words", [["--estimator", "saa"], ["--T", "5"], ["-e", "n=3"], ["--spread"], ["--devices", "2"]]
+)
+def test_run_with_solve_refuses_what_it_would_not_read(words):
+    """Each was ignored without a word."""
+    done = invoke("run", "quadratic", "--solve", *words)
+    option = {"-e": "--est"}.get(words[0], words[0])
+    assert f"`--solve` chooses for itself and does not read {option}." in str(done.exception)

@@ -69,6 +69,8 @@ def run(
     Example: bilevelax run quadratic --estimator rt_mlmc --K 6 --T 2000 -a d_x=10
     """
     if solve:
+        others = {"estimator": estimator, "K": K, "N": N, "T": T, "contexts": contexts, "step": step, "t0": t0}
+        refuse_beside_solve(**others, est=est_setting, spread=spread, distributed=distributed, devices=devices > 1)
         settings: dict[str, Any] = {"app_setting": app_setting, "out": out, "restart": restart, "as_json": as_json}
         solving.solve(name, budget=budget, seed=seed, **settings)
         return
@@ -97,6 +99,15 @@ def run(
     result.manifest["config"] = config
     result.save(folder)
     tell(f"{name} by", estimator, result, folder, as_json)
+
+
+def refuse_beside_solve(**options: Any) -> None:
+    """What --solve would not read must not be given."""
+    given = [f"--{name}" for name, value in options.items() if value not in (None, False, [])]
+    if given:
+        raise ValueError(
+            f"`--solve` chooses for itself and does not read {', '.join(given)}. Leave that out, or leave out --solve."
+        )
 
 
 def way_of(name: str, **given: Any) -> tuple[str, int, int, float]:

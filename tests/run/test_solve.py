@@ -172,6 +172,28 @@ def test_failures_are_told(reason, key, monkeypatch):
     assert "was asked for" in result.why or "give atol" in result.why or reason == "heavy tails"
 
 
+def stored(f):
+    """Twenty contexts, their only outcomes known."""
+    return follower(f, lambda key: random.randint(key, (), 0, 20, jnp.int32)).replace(
+        data=random.normal(random.key(0), (20, 2)),
+        sample_conditional=lambda key, i, data: data[i],
+        n_contexts=20,
+        context_at=lambda i, data: jnp.asarray(i, jnp.int32),
+        support=lambda i, data: (data[i][None], jnp.ones(1)),
+    )
+
+
+def test_rounding_far_from_zero_is_no_kink(key):
+    """x near 300 holds its gradient to 600 roundings, though a context's own gradients are about 1."""
+    far = bx.solve(
+        stored(lambda y, eta: jnp.sum((y - eta - 300) ** 2)), jnp.ones(2), key=key, tol=1e-17, progress=False
+    )
+    assert far.reason == "rounding" and "Use float64" in far.why
+    kink = stored(lambda y, eta: jnp.sum(jnp.abs(y - 300)) + y @ eta / 9)
+    told = bx.solve(kink, jnp.ones(2), key=key, progress=False)
+    assert told.reason == "not smooth"  # negative control
+
+
 def test_what_is_not_a_number_stops_a_solve(key):
     problem = follower(bowl, lambda key: jnp.log(normal(key)))
     with pytest.raises(bx.RunStopped, match="F and its gradient must be finite at x"):

@@ -39,6 +39,15 @@ class Curvature(NamedTuple):
         steps, changes = (np.concatenate([a, b[None]])[-PAIRS:] for a, b in ((self.steps, s), (self.changes, y)))
         return Curvature(steps, changes, self.bent)
 
+    def rounding(self, point: Point, eps: float) -> float:
+        """Of the gradient, in numbers of precision eps: of a context's own, and of x times the largest curvature.
+
+        Steps of less than a thousand roundings are left out: across a kink these see any curvature.
+        """
+        far, size = np.linalg.norm(self.steps, axis=1), float(np.linalg.norm(point.x))
+        seen = np.linalg.norm(self.changes, axis=1)[far > 1e3 * eps * size] / far[far > 1e3 * eps * size]
+        return 30 * eps * (point.square**0.5 + float(seen.max(initial=0.0)) * size)
+
     def newton_direction(self, grad: np.ndarray) -> np.ndarray:
         """-H grad, H from the pairs on top of the last one's scale."""
         from scipy.optimize import LbfgsInvHessProduct

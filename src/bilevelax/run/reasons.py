@@ -20,7 +20,8 @@ def sentence(reason: str, look: Look, goal: float, stages: list[Stage], budget: 
         "heavy tails": f"Heavy tails: one context of {m} makes up {100 * SHARE:g} % or more of the squared gradients, "
         "so no interval holds. Clip or transform what the samplers return.",
         "not smooth": f"Not smooth: no step lowers F any more; {reached}. F has a kink there; smooth f or g.",
-        "rounding": f"Stopped by rounding: {reached}. Use float64: jax.config.update('jax_enable_x64', True).",
+        "rounding": f"Stopped by rounding: {reached}. Use float64, jax.config.update('jax_enable_x64', True), or a "
+        "larger tol.",
         "unbounded": f"Unbounded: x went a million times its size away while F fell; {reached}. "
         "Add a penalty on x or a constraint.",
         "slow": f"Slow: F is too flat along some direction; {reached}. Scale x, add a penalty, or give a larger tol.",

@@ -219,7 +219,7 @@ class Solving:
         """No step lowers F: rounding, noise that a larger sample shrinks, or a kink."""
         size = stationarity(point, self.project)
         dtype = jnp.result_type(*jax.tree.leaves(self.x1))
-        if size <= 30 * float(jnp.finfo(dtype).eps) * np.sqrt(point.square):
+        if size <= self.known.rounding(point, float(jnp.finfo(dtype).eps)):
             return "rounding" if sample.exact else None
         return "not smooth" if sample.exact or size > 3 * point.noise else None
 

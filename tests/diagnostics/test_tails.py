@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bilevelax.diagnostics.tails import Tails, tails_of
+from bilevelax.diagnostics.tails import Tails, alike, tails_of
 
 EQUAL = np.ones((32, 32))
 
@@ -30,3 +30,13 @@ def test_quick_looks_tell_how_far_the_largest_may_be():
     scouts[0] = 900.0
     found = tails_of(EQUAL, scouts)
     assert found.largest == pytest.approx(30, rel=0.1)
+
+
+def test_rounding_is_no_rare_context():
+    """Gradients that differ by rounding, in some contexts: nothing is heavy about that."""
+    rows, lanes = np.ones((32, 4), np.float32), np.zeros((32, 32))
+    lanes[0, :3] = (3 * np.finfo(np.float32).eps) ** 2
+    hidden = alike(rows, float(np.finfo(np.float32).eps))
+    assert tails_of(lanes, np.ones(8192)).heavy
+    assert not tails_of(lanes, np.ones(8192), hidden).heavy
+    assert tails_of(1e4 * lanes, np.ones(8192), hidden).heavy, "what is no rounding counts"

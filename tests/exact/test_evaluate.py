@@ -118,3 +118,23 @@ def test_halves_that_tell_nothing_are_told(key):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert abs(bx.evaluate(problem, jnp.ones(6), key=key, n=4, samples=32).mean) < 1e-12
+
+
+def test_rare_contexts_are_told_of():
+    """F = 1 / (2 p) by contexts of probability p that count 1 / p: most samples of 1,000 hold few of them, or none."""
+
+    def rarely(p):
+        return bx.Problem(
+            f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2,
+            g=lambda x, y, eta, xi: jnp.sum((y - x) ** 2) / 2,
+            sample_context=lambda key, data: jnp.where(random.uniform(key) < data, 1 / data, 0.0)[None],
+            sample_conditional=lambda key, xi, data: 0.0,
+            init_y=lambda x, xi: jnp.zeros(1),
+            data=jnp.asarray(p),
+        )
+
+    look = lambda p: bx.evaluate(rarely(p), jnp.zeros(1), key=random.key(2), samples=2)
+    with pytest.warns(RuntimeWarning, match=r"few of 1000 contexts carry the noise, \d\.0 effective ones"):
+        found = look(2e-3)
+    assert found.stderr > 0, "none was met: the test has no power"
+    assert abs(look(0.1).mean - 5) < 1  # silent: warnings are errors here

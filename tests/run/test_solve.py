@@ -371,3 +371,31 @@ def test_a_saved_solve_says_what_changed(key, tmp_path):
         call(constraint=lambda x: jnp.clip(x, 0, 30))
     with pytest.raises(ValueError, match=r"a setting of `solve` changed: level is 0.9, was 0.95"):
         call(constraint=lambda x: jnp.clip(x, 0, 20), level=0.9)
+
+
+def rarely(p):
+    """grad F = x - 1 by contexts of probability p that count 1 / p."""
+    draw = lambda key: jnp.where(random.uniform(key) < p, 1 / p, 0.0)[None]
+    return follower(lambda y, xi: jnp.sum((y - xi) ** 2) / 2, draw, d=1)
+
+
+def solved_to(atol, p):
+    return bx.solve(rarely(p), jnp.full(1, 0.3), key=random.key(1), progress=False, atol=atol)
+
+
+def test_no_certificate_where_rare_contexts_decide(monkeypatch):
+    """Five hundred contexts may hold none of those: quick looks at more meet them."""
+    monkeypatch.setattr("bilevelax.run.solving.MOST_CONTEXTS", 2**12)
+    result = solved_to(0.05, 1e-4)
+    assert result.reason == "heavy tails" and "effective ones, so no interval holds" in result.why
+    assert result.certificate.norm_high == np.inf and "no interval" in str(result.certificate)
+    monkeypatch.setattr("bilevelax.run.solving.few_of_sample", lambda *a: None)
+    blind = solved_to(0.05, 1e-4)
+    assert blind.certified and abs(float(blind.x[0]) - 1) > 0.5, "the test has no power"
+
+
+def test_more_contexts_are_taken_where_few_are_met():
+    """One in forty: 64 contexts hold one or two of them, 640 sixteen."""
+    result = solved_to(0.5, 1 / 40)
+    assert result.certified and result.stages[-1].m >= 640
+    assert abs(float(result.x[0]) - 1) <= result.certificate.norm_high <= 0.5

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import random
 
@@ -17,7 +19,7 @@ from bilevelax.diagnostics.estimates import BATCHES, batched, means, unbiased
 from bilevelax.diagnostics.host import flat, flat_rows, unflat
 from bilevelax.diagnostics.intervals import projected_norm, squared_norm
 from bilevelax.diagnostics.reference import all_outcomes
-from bilevelax.diagnostics.tails import Tails, scouts_of, tails_of
+from bilevelax.diagnostics.tails import Tails, alike, scouts_of, tails_of
 from bilevelax.exact.unsolved import require_followers
 from bilevelax.problems.reduced import reduced_to
 from bilevelax.problems.validate import as_arrays, check_shapes
@@ -142,7 +144,10 @@ def gradients(problem: Problem, x: X, key: Key, made: Rows, given: bool) -> tupl
             + ("Mend `estimator`, or see `check`." if given else few)
         )
     require_followers("certify", float(np.asarray(found.unsolved).mean()), "its solves")
-    return rows, tails_of(*map(np.asarray, (found.lanes, found.scouts))) if made.batches > 1 else None
+    if made.batches == 1:
+        return rows, None
+    hidden = alike(rows, float(jnp.finfo(jnp.result_type(*jax.tree.leaves(found.grad))).eps))
+    return rows, tails_of(np.asarray(found.lanes), np.asarray(found.scouts), hidden)
 
 
 def certifier(

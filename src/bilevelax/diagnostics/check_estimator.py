@@ -24,7 +24,7 @@ from bilevelax.diagnostics.part_errors import PartErrors, part_errors
 from bilevelax.diagnostics.reference import Reference
 
 RATE = 0.739  # least mu_g beta0 for which EpochSGD's squared error falls as 2^-k
-VANISH = "the gradient's terms vanish at this x: check at another"
+VANISH = "the gradient's terms vanish at this x: check at another, or start closer if init_y is far from y*"
 TOO_FEW = "too few samples of eta to tell: raise samples"
 FAR, SURE, FAINT = 0.5, 5.0, 0.01  # of `_along`: from one, in standard errors, and |grad| against its terms
 ROUNDS = 8  # of n estimates each, until a bias is told from its tolerance

@@ -23,6 +23,8 @@ PATHS = 256  # lines between answers, at least, along which f and g are compared
 STRATA = 4  # places on a line, one in each part of it, behind each of two means of the slope
 ALLOWED = 0.05  # share of jumps in the changes, as roots of squares
 SURE = 5.0  # times the root of the sum of squares: a sum of so many products of errors is not zero by chance
+DOUBT, ROUNDS = 2.0, 4  # of those, from which on more lines are looked at; as many again, so many times in all
+FLAT = 4  # lines that jump, while none of them has a slope anywhere: no chance either
 
 
 class Line(NamedTuple):
@@ -40,25 +42,57 @@ def jump_rows(key: Key, problem: Problem, x: X, contexts: Xi, y: Y) -> list[Chec
     Along a line the change is the mean slope, at places drawn at random, wherever a function has no jump; kinks do no
     harm. Two such means err independently, so the products of their errors have mean zero; a jump is in both of them.
     """
-    M, rng = len(jax.tree.leaves(y)[0]), np.random.default_rng(np.asarray(random.key_data(key)).tolist())
+    rng = np.random.default_rng(np.asarray(random.key_data(key)).tolist())
+    looks: list[Any] = []
+    for i in range(ROUNDS):
+        key_i = random.fold_in(key, i) if i else key
+        looks.append(_along_lines(key_i, problem, x, contexts, y, _lines(rng, y)))
+        found = [Jumps.along(*each) for each in jax.tree.map(lambda *a: np.concatenate(a), *looks)]
+        if not any(each.doubtful for each in found):
+            break
+    return [each.row(name) for name, each in zip("fg", found, strict=True)]
+
+
+def _lines(rng: np.random.Generator, y: Y) -> Line:
+    M = len(jax.tree.leaves(y)[0])
     n = M * -(-PATHS // M)
     push = jax.tree.map(lambda a: rng.normal(size=(n, *a.shape[1:])).astype(a.dtype), y)
     t = ((np.arange(STRATA) + rng.random((n, 2, STRATA))) / STRATA).astype(np.result_type(*jax.tree.leaves(push)))
-    lines = Line(np.arange(n, dtype=np.int32) % M, rng.integers(-M, M, n, np.int32), push, t)
-    found = _along_lines(key, problem, x, contexts, y, lines)
-    return [_row(name, *map(np.asarray, each)) for name, each in zip("fg", found, strict=True)]
+    return Line(np.arange(n, dtype=np.int32) % M, rng.integers(-M, M, n, np.int32), push, t)
 
 
-def _row(name: str, errors: np.ndarray, squares: np.ndarray) -> CheckRow:
-    """``errors``: (lines, 2); ``squares``: of the change along each line."""
-    there = np.isfinite(errors).all(1) & np.isfinite(squares)
-    products = np.where(there, np.prod(np.where(there[:, None], errors, 0.0), 1, dtype=np.float64), 0.0)
-    total, noise = products.sum(), np.sqrt(np.sum(products**2))
-    share = float(np.sqrt(max(total, 0.0) / max(np.sum(squares[there], dtype=np.float64), np.finfo(float).tiny)))
-    jumps = bool(total > SURE * noise and share > ALLOWED)
-    remedy = f"look for floor, round, sign or a comparison in {name}: its gradient in y does not see them"
-    told = f"{percent(share) if total > SURE * noise else percent(0.0)} of its changes are jumps"
-    return CheckRow(f"{name} has no jumps in y", not jumps, told, f"<= {percent(ALLOWED)}", remedy if jumps else "")
+class Jumps(NamedTuple):
+    """What lines tell of one function."""
+
+    share: float  # of jumps in the changes, as roots of squares
+    sure: float  # the sum of products of errors, in roots of the sum of their squares
+    flat: bool  # it changes on several lines and nowhere has a slope there
+
+    @staticmethod
+    def along(errors: np.ndarray, squares: np.ndarray) -> Jumps:
+        """``errors``: (lines, 2); ``squares``: of the change along each line."""
+        there = np.isfinite(errors).all(1) & np.isfinite(squares)
+        errors, squares = (np.asarray(a, np.float64)[there] for a in (errors, squares))
+        products = errors.prod(1)
+        total, noise = products.sum(), np.sqrt(np.sum(products**2))
+        share = float(np.sqrt(max(total, 0.0) / max(squares.sum(), np.finfo(float).tiny)))
+        moved = (errors != 0).any(1)
+        flat = moved.sum() >= FLAT and np.allclose(errors[moved] ** 2, squares[moved, None], rtol=1e-5, atol=0)
+        return Jumps(share, float(total / max(noise, np.finfo(float).tiny)), bool(flat))
+
+    @property
+    def told(self) -> bool:
+        return self.sure > SURE or self.flat
+
+    @property
+    def doubtful(self) -> bool:
+        return not self.told and self.sure > DOUBT and self.share > ALLOWED
+
+    def row(self, name: str) -> CheckRow:
+        jumps = self.told and self.share > ALLOWED
+        remedy = f"look for floor, round, sign or a comparison in {name}: its gradient in y does not see them"
+        told = f"{percent(self.share if self.told else 0.0)} of its changes are jumps"
+        return CheckRow(f"{name} has no jumps in y", not jumps, told, f"<= {percent(ALLOWED)}", remedy if jumps else "")
 
 
 @jit_solves(little_work)

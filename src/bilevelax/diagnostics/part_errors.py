@@ -12,6 +12,7 @@ from jax import lax, random
 from optax import tree
 
 from bilevelax.base.compiling import jit_once
+from bilevelax.base.text_table import number
 from bilevelax.core.double_loop import DoubleLoop
 from bilevelax.core.inverse import inverse_of
 from bilevelax.core.lower import lower_of
@@ -28,6 +29,7 @@ SAMPLES = 256  # behind the exact parts
 DIFFERENCED = 8  # contexts behind finite differences
 LEAVES = 16  # of x, at most, each of which is looked at alone
 TRIES = 4  # directions in a leaf, until one tells: along few of them F hardly moves
+LARGE, SMALL = 1e-2, 1e-3  # of the largest number of x: which are alone looked at, where there are so small ones
 SURE = 20  # times eps |F|: differences of F below are not told from zero
 
 
@@ -130,7 +132,8 @@ def finite_differences(key: Key, problem: Problem, x: X, contexts: int, samples:
 
     rng = np.random.default_rng(np.asarray(random.key_data(key)).tolist())
     errors = [compare(direction) for direction in (grad, rng.normal(size=here.shape))]
-    far = [name for name, directions in _leaf_directions(x, rng) if contradicts(map(compare, directions), tol)]
+    parts = [*_leaf_directions(x, rng), *_large_directions(here, rng)]
+    far = [name for name, directions in parts if contradicts(map(compare, directions), tol)]
     return Differences(float(np.max([e for e, *_ in errors])), tol, max(n for _, n, _ in errors), tuple(far))
 
 
@@ -159,3 +162,13 @@ def _leaf_directions(x: X, rng: np.random.Generator) -> list[tuple[str, Iterator
 
     both = list(zip(leaves, ends, strict=True))[:LEAVES]
     return [(jax.tree_util.keystr(path), within(leaf.size, end)) for (path, leaf), end in both]
+
+
+def _large_directions(here: np.ndarray, rng: np.random.Generator) -> list[tuple[str, Iterator[np.ndarray]]]:
+    """Along the large numbers of x alone, where others are far smaller: their gradient hides that of large ones."""
+    size = np.abs(here)
+    large = size > LARGE * size.max()
+    if not np.any((size > 0) & (size < SMALL * size.max())):
+        return []
+    name = f" (its numbers of size {number(size.max())})"
+    return [(name, (np.where(large, rng.normal(size=here.shape), 0.0) for _ in range(TRIES)))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -18,8 +19,9 @@ from bilevelax.diagnostics.check_report import CheckRow
 
 DRAWS = 512
 SEVERAL = 16  # draws that are only compared with each other: an outcome may be large
-LISTED = 512  # contexts or outcomes, at most, whose law is compared with the draws
-EXPECTED = 5.0  # draws of each cell, at least, in a chi-square test; rarer ones are counted together
+LOOKS = 8  # at so many draws each, where they are compared with a list: of outcomes, in a context each
+LISTED, NUMBERS = 16_384, 2**20  # contexts, and numbers in them, at most, whose law is compared with the draws
+EXPECTED = 5.0  # draws of each cell, at least, in a chi-square test; rarer ones are counted with their neighbours
 ALARM = 1e-5  # probability of a false alarm, in each of the two tests
 CONTEXT, CONDITIONAL, INIT = "sample_context", "sample_conditional", "init_y"
 
@@ -37,7 +39,7 @@ def _drawn_twice(key: Key, problem: Problem, x: X) -> dict[str, Any]:
         drawn = (problem.conditional(key, xi), problem.conditional(key, xi))
         return {**found, CONTEXT: (xi, problem.context(key)), CONDITIONAL: drawn}
     keys = jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(DRAWS, dtype=jnp.int32))
-    numbered = problem.n_contexts is not None and problem.n_contexts <= LISTED
+    numbered = _listed(problem, xi)
     some = lambda listed: keys if listed else keys[:SEVERAL]
     contexts = lambda: jax.vmap(problem.context)(some(numbered))
     conditionals = lambda: jax.vmap(lambda key: problem.conditional(key, xi))(some(problem.support is not None))
@@ -48,6 +50,12 @@ def _drawn_twice(key: Key, problem: Problem, x: X) -> dict[str, Any]:
     if problem.support is not None:
         found["outcomes"] = problem.outcomes(xi)
     return found
+
+
+def _listed(problem: Problem, xi: PyTree) -> bool:
+    """Are all contexts looked at? Not where they are many or large."""
+    n = problem.n_contexts
+    return n is not None and n <= LISTED and n * sum(leaf.size for leaf in jax.tree.leaves(xi)) <= NUMBERS
 
 
 def _are_numbers(key: Key, problem: Problem, x: X) -> tuple[jax.Array, jax.Array]:
@@ -65,15 +73,26 @@ def sampler_rows(problem: Problem, x: X, key: Key) -> list[CheckRow]:
     """Rows of `check` on the samplers, and on f and g at what they draw."""
     found = _drawn_twice(key, problem, x)
     rows = [_deterministic(name, found[name]) for name in (CONTEXT, CONDITIONAL, INIT)]
+    listed = found.keys() & {"contexts", "outcomes"}
+    looks = [found, *(_drawn_twice(random.fold_in(key, i), problem, x) for i in range(1, LOOKS if listed else 1))]
     if "contexts" in found:
-        law = _law(f"{CONTEXT} against context_at", found[CONTEXT][0], found["contexts"], np.ones(problem.n_contexts))
-        rows.append(law)
+        drawn = jax.tree.map(lambda *a: np.concatenate([*map(_plain, a)]), *(look[CONTEXT][0] for look in looks))
+        rows.append(_law(f"{CONTEXT} against context_at", drawn, found["contexts"], np.ones(problem.n_contexts)))
     if "outcomes" in found:
-        listed, weights = found["outcomes"][0], np.asarray(found["outcomes"][1], float)
-        rows += [_weights(weights), _law(f"{CONDITIONAL} against support", found[CONDITIONAL][0], listed, weights)]
+        rows += _worst(_weights(np.asarray(look["outcomes"][1], float)) for look in looks)
+        law = lambda drawn, etas, weights: _law(
+            f"{CONDITIONAL} against support", drawn, etas, np.asarray(weights, float)
+        )
+        rows += _worst(law(look[CONDITIONAL][0], *look["outcomes"]) for look in looks)
     if "numbers" in found:
         rows += [*_keys_count(problem, found), _numbers(*map(np.asarray, found["numbers"]))]
     return rows
+
+
+def _worst(rows: Iterable[CheckRow]) -> list[CheckRow]:
+    """The first that fails, else the first: of rows that ask the same in several contexts."""
+    rows = list(rows)
+    return [next((row for row in rows if row.ok is False), rows[0])]
 
 
 def _deterministic(name: str, pair: tuple[PyTree, PyTree]) -> CheckRow:
@@ -148,14 +167,28 @@ def _law(name: str, drawn: PyTree, listed: PyTree, weights: np.ndarray) -> Check
     share = np.bincount(kinds, weights, minlength=kinds.max() + 1)
     expected = share / max(share.sum(), np.finfo(float).tiny) * len(rows)
     seen = np.bincount(rows, minlength=len(expected)).astype(float)
-    common = expected >= EXPECTED
-    cells = [np.append(a[common], a[~common].sum()) for a in (seen, expected)]
     impossible = bool(np.any(seen[expected == 0] > 0))
-    square = np.sum((cells[0] - cells[1]) ** 2 / np.maximum(cells[1], 0.5))
-    p = chi_square_above(max(int(common.sum()), 1), square)
-    ok = p >= ALARM and not impossible
+    ok = (p := min(_as_often(seen, expected), _never(seen, expected))) >= ALARM and not impossible
     remedy = "" if ok else "let both tell of one law: the same weights, drawn from the key"
     return CheckRow(name, ok, f"as often by chance: {number(p)}", f"{wanted}: >= {ALARM:g}", remedy)
+
+
+def _as_often(seen: np.ndarray, expected: np.ndarray) -> float:
+    """By chi-square: common ones alone, rarer ones together with their neighbours in the list."""
+    common = expected >= EXPECTED
+    rare = np.floor(np.cumsum(np.where(common, 0.0, expected)) / EXPECTED)
+    cell = np.where(common, rare.max() + 1 + np.arange(len(expected)), np.minimum(rare, max(rare.max() - 1, 0)))
+    _, cell = np.unique(cell, return_inverse=True)
+    cells = [np.bincount(cell, a) for a in (seen, expected)]
+    square = np.sum((cells[0] - cells[1]) ** 2 / np.maximum(cells[1], 0.5))
+    return chi_square_above(max(len(cells[0]) - 1, 1), square)
+
+
+def _never(seen: np.ndarray, expected: np.ndarray) -> float:
+    """How likely it is that any one of those that were never drawn was not, times how many there are."""
+    n = seen.sum()
+    missed = expected[(seen == 0) & (expected > 0)] / n
+    return float(np.min(len(expected) * (1 - missed) ** n, initial=1.0))
 
 
 def _numbered(drawn: PyTree, listed: PyTree) -> tuple[np.ndarray, np.ndarray]:

@@ -10,17 +10,21 @@ import numpy as np
 from jax import lax, random
 from optax import tree
 
+from bilevelax.base.compiling import program
+from bilevelax.base.effective import LEAST, participating
 from bilevelax.core import trees
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.contexts import takes_every
 
-LEAST = 16  # effective contexts; two cases with 7 to 11 held 38 of 43 times (`benchmarks/certificates.py`)
 FEW_EFFECTIVE = 64  # effective contexts below which an interval allows for those that were not met
 UNMET = 3.0  # over n: a probability above that of exceeding all that n draws show, 19 times in 20
 TOP = 20  # largest of all, at least, that the tail's index is read from
 SCOUTS = 8  # contexts looked at quickly, for each one whose gradient is estimated
 QUICK = 4096  # numbers in x and y, up to which a quick look is quick
 AT_ONCE = 64
+LOOKS, DRAWS = 8192, 32  # at contexts, for who certifies on a sample of them; of eta in each
+ENOUGH, MET = 4096, 2.0  # contexts of a sample that are looked at themselves; effective ones that it then must hold
+ROUNDING = 100  # times eps: gradients that differ by less are alike
 
 
 class Tails(NamedTuple):
@@ -68,35 +72,58 @@ def scouts_of(problem: Problem, x: X, m: int) -> int:
     return SCOUTS if sum(leaf.size for leaf in jax.tree.leaves((x, y))) <= QUICK else 0
 
 
-def scouted(key: Key, problem: Problem, x: X, n: int) -> jax.Array:
-    """|grad f|^2 in n contexts, one draw of eta each, one step of the follower from its start: cheap, and as heavy."""
+def scouted(key: Key, problem: Problem, x: X, n: int, draws: int = 1) -> jax.Array:
+    """|grad f|^2 in n contexts, by a draw of eta or several, one step of the follower: cheap, and as heavy."""
 
     def one(i: jax.Array) -> jax.Array:
         key_xi, key_eta = random.split(random.fold_in(key, i))
         xi = problem.context(key_xi)
         eta, y = problem.conditional(key_eta, xi), problem.start(x, xi)
-        y = problem.land(x, trees.add_scale(y, -problem.push, problem.grad_g(x, y, eta, xi)), xi)[0]
-        return sum(tree.norm(a, squared=True).astype(float) for a in problem.grad_f(x, y, eta, xi))
+        mean = problem
+        if draws > 1:
+            mean, eta = problem.weighted(), (problem.conditionals(key_eta, xi, draws), jnp.full(draws, 1 / draws))
+        y = problem.land(x, trees.add_scale(y, -problem.push, mean.grad_g(x, y, eta, xi)), xi)[0]
+        return sum(tree.norm(a, squared=True).astype(float) for a in mean.grad_f(x, y, eta, xi))
 
     return lax.map(one, jnp.arange(n, dtype=jnp.int32), batch_size=min(n, AT_ONCE))
 
 
-def tails_of(lanes: np.ndarray, scouts: np.ndarray) -> Tails | None:
-    """From squared deviations of estimates, and of quick looks at more contexts; None where nothing is random."""
+# what it takes is the time of compiling
+quick_looks = program("at once", static_argnames=("n", "draws"))(scouted)
+
+
+def few_of_sample(key: Key, problem: Problem, x: X, m: int) -> Tails | None:
+    """The tails of m contexts by quick looks at many more, where too few of the m carry the noise; else None.
+
+    Fewer than 16, or a sixteenth of them where m is small. Of `ENOUGH` contexts those who took them know better: only
+    what they may not have met counts. None too where m are all there are, or a look is not quick.
+    """
+    if not scouts_of(problem, x, m):
+        return None
+    tails = tails_of(np.zeros(m), np.asarray(quick_looks(key, problem, x, n=LOOKS, draws=DRAWS)))
+    least = min(LEAST, m / LEAST) if m < ENOUGH else MET
+    return tails if tails is not None and tails.effective < least else None
+
+
+def alike(rows: np.ndarray, eps: float) -> float:
+    """Squared distance from these gradients up to which rounding alone may move one."""
+    return float((ROUNDING * eps) ** 2 * np.sum(rows**2) / len(rows))
+
+
+def tails_of(lanes: np.ndarray, scouts: np.ndarray, hidden: float = 0.0) -> Tails | None:
+    """From squared deviations of estimates, and of quick looks at more contexts; None where nothing is random.
+
+    Deviations that are all ``hidden`` by rounding say nothing of contexts.
+    """
+    lanes = lanes if np.nanmax(lanes, initial=0.0) > hidden else np.zeros_like(lanes)
     seen = [a[np.isfinite(a)] for a in (np.ravel(lanes).astype(float), np.ravel(scouts).astype(float))]
     seen = [a for a in seen if a.sum() > 0]
     if not seen or np.size(lanes) < TOP:
         return None
-    effective = [np.size(lanes) / len(a) * _participating(a) for a in seen]
+    effective = [np.size(lanes) / len(a) * participating(a) for a in seen]
     worst = int(np.argmin(effective))
     farthest = max(a.max() / a.mean() for a in seen) * seen[0].mean()
     return Tails(float(effective[worst]), _hill(seen[worst]), float(np.sqrt(farthest)), np.size(lanes))
-
-
-def _participating(squares: np.ndarray) -> float:
-    """How many of equal size would have the same ratio of moments."""
-    scaled = squares / squares.max()
-    return float(scaled.sum() ** 2 / (scaled**2).sum())
 
 
 def _hill(squares: np.ndarray) -> float:

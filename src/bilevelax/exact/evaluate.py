@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax, random
 
 from bilevelax.base.compiling import program
+from bilevelax.base.effective import LEAST, participating
 from bilevelax.base.errors import require_integer, require_key, require_share
 from bilevelax.base.quantiles import student
 from bilevelax.core.problem import Key, Problem, X, Xi, Y
@@ -24,6 +25,7 @@ EVALUATED_AT_ONCE = 32  # contexts solved at once
 ROWS_AT_ONCE = 16_384  # samples that they add up at once
 CONTEXTS = 1000  # looked at by default, in all
 FEW_CONTEXTS = 4 * CONTEXTS  # contexts that are all looked at by default, twice where their outcomes must be drawn
+ROUNDING = 100  # times eps: costs that differ by less are alike
 TRUSTED = 2  # times F's size or spread: larger corrections are not of the order that they assume
 STORED = 16_384  # contexts with stored outcomes that are all looked at by default
 
@@ -151,7 +153,23 @@ def evaluate(
             "another question, or none. Raise `samples`.",
             stacklevel=2,
         )
-    return interval(np.asarray(found.debiased if trusted else found.plain, np.float64), plan, level)
+    costs = np.asarray(found.debiased if trusted else found.plain, np.float64)
+    tell_of_rare_contexts(costs, plan, float(jnp.finfo(found.plain.dtype).eps))
+    return interval(costs, plan, level)
+
+
+def tell_of_rare_contexts(costs: np.ndarray, plan: Plan, eps: float) -> None:
+    """A warning where few of the contexts drawn carry the noise: what was not met is not in the interval."""
+    squares = (costs - costs.mean()) ** 2
+    if plan.exact or plan.each or not squares.max() > (ROUNDING * eps * np.abs(costs).max()) ** 2:
+        return
+    if (effective := participating(squares)) < min(LEAST, plan.n / LEAST):
+        warnings.warn(
+            f"The interval of evaluate may be too short: few of {plan.n} contexts carry the noise, {effective:.1f} "
+            "effective ones. Raise `n`, or draw rare contexts more often and weight f.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def halves_tell(found: Cost) -> bool:

@@ -51,6 +51,12 @@ def look_at(point: Point, m: int, level: float, j: int, project: Projection | No
     return Look(certificate, cost(point, m, level), math.sqrt(max(estimate, low, 0.0)), point.noise, bias, heavy)
 
 
+def without_interval(look: Look, why: str, effective: float) -> Look:
+    """What is left where no interval holds."""
+    none = look.certificate._replace(low=0.0, high=math.inf, told=why, effective=effective)
+    return look._replace(certificate=none)
+
+
 def of(project: Projection | None) -> str:
     return OF_GRADIENT if project is None else OF_PROJECTED
 

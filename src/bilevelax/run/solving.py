@@ -15,13 +15,14 @@ from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.host import flat, unflat
+from bilevelax.diagnostics.tails import ENOUGH, Tails, few_of_sample
 from bilevelax.exact.unsolved import MANY, tell
 from bilevelax.exact.unsolved import sentence as no_minimum
 from bilevelax.problems.reduced import reduced_to
 from bilevelax.run.lanes import LANES, SAMPLES
-from bilevelax.run.looks import Look, look_at
+from bilevelax.run.looks import Look, look_at, without_interval
 from bilevelax.run.quasi_newton import descent, no_curvature, stationarity
-from bilevelax.run.reasons import notes, sentence
+from bilevelax.run.reasons import notes, rare, sentence
 from bilevelax.run.records.history import Row, environment
 from bilevelax.run.records.result import Result
 from bilevelax.run.records.solved import Solved, Stage
@@ -35,7 +36,7 @@ BELOW = 0.5  # descent stops where the sample's gradient is that much of its noi
 ROOM = 4  # a stage whose noise is below goal / ROOM lets the next look certify
 ITERATIONS = 300  # of a stage; ten times as many where it is the last one
 FAR = 1e6  # from x1, in units of 1 + |x1|: F has no minimum
-HEAVY = 4096  # contexts that must be seen before tails are called heavy
+ROLE_TAILS = 2**31 + 5  # beyond every stage and restart: samples are addressed by (key, stage)
 
 
 class Wanted(NamedTuple):
@@ -81,6 +82,7 @@ class Solving:
         self.first = 0.0  # |grad F| at x1, once it is told from zero
         self.reason: str | None = None
         self.look: Look | None = None
+        self.tails: Tails | None = None  # where too few of the last look's contexts carry the noise
         self.unsolved = 0.0  # share of contexts without an answer, where it was last looked at
         self.stages: list[Stage] = []
         self.history: list[Row] = []
@@ -146,6 +148,7 @@ class Solving:
 
     def judged(self, point: Point, sample: Sample) -> Look:
         """No certificate of what is not the follower's answer; on a set there always is one."""
+        self.tails = None
         self.unsolved = point.unsolved if self.problem.constraint is None else 0.0
         if self.unsolved > MANY:
             raise self.stopped(f"solve needs a follower with an answer. {no_minimum(self.unsolved, 'its contexts')}")
@@ -181,9 +184,19 @@ class Solving:
 
     def verdict(self, look: Look, sample: Sample) -> str | None:
         there = look.certificate.norm_high <= self.goal
-        if look.heavy and (look.certificate.n >= HEAVY or there):
+        if look.heavy and (look.certificate.n >= ENOUGH or there):
             return "heavy tails"
-        return "certified" if there and not self.misled(look, sample) else None
+        if not there or self.misled(look, sample):
+            return None
+        if not self.rarely_met(sample.m, sample.exact):
+            return "certified"
+        return "heavy tails" if sample.m >= ENOUGH else None
+
+    def rarely_met(self, m: int, exact: bool) -> bool:
+        """Are there contexts so rare that m are too few for an interval? Quick looks at many more tell."""
+        key = random.fold_in(random.fold_in(self.key, ROLE_TAILS), len(self.stages))
+        self.tails = None if exact else few_of_sample(key, self.problem, self.tree_of(self.x), m)
+        return self.tails is not None
 
     def misled(self, look: Look, sample: Sample) -> bool:
         """Is the bias of n samples, which halving takes away, so large that what is left of it may count too?
@@ -232,7 +245,8 @@ class Solving:
         noise = max(look.noise, ended.noise)
         wanted = sample.m * (ROOM * noise / self.goal) ** 2 if self.goal else GROWTH * sample.m
         stuck = len(self.stages) > 1 and self.stages[-2].m == sample.m
-        m = int(np.clip(wanted, sample.m * (1 if steps and not stuck else 2), GROWTH * sample.m))
+        least = GROWTH if self.tails is not None else 1 if steps and not stuck else 2
+        m = int(np.clip(wanted, sample.m * least, GROWTH * sample.m))
         budget = self.wanted.budget_seconds
         most = MOST_CONTEXTS if budget is None else self.affordable(sample.m)
         if self.finite is not None and 2 * m >= self.finite and (budget is None or self.finite <= most):
@@ -264,6 +278,10 @@ class Solving:
             self.m = last.m
             sample, _, self.look = self.seen()
             self.cost = self.cost + sample.cost
+        if self.reason not in ("certified", "heavy tails"):
+            self.rarely_met(last.m, last.kind == "exact")
+        if self.tails is not None and self.look is not None:
+            self.look = without_interval(self.look, rare(self.tails, last.m), self.tails.effective)
         tell("solve", self.unsolved, "its contexts", stacklevel=5)
 
     def stopped(self, message: str) -> RunStopped:

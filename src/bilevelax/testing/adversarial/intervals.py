@@ -91,8 +91,20 @@ def of_law(name: str) -> Case:
     return Case(f"certify, {name} contexts", lambda: certificate(name), says, never)
 
 
+def rare_in_solve() -> str:
+    """One context in 10,000 that counts 10,000: grad F = x - 1, and samples of hundreds hold none of them."""
+    problem = of_laws().replace(
+        sample_context=lambda key, data: jnp.where(random.uniform(key) < 1e-4, 1e4, 0.0)[None],
+        data=jnp.zeros(()),
+    )
+    found = bx.solve(problem, jnp.full(1, 0.3), key=KEY(1), atol=0.05, budget_seconds=60.0, progress=False)
+    right = abs(float(found.x[0]) - 1) <= found.certificate.norm_high
+    return f"{'true' if right else 'false'}: {found.why} {found.certificate}"
+
+
 INTERVALS = (
     *map(of_law, LAWS),
+    Case("solve, rare contexts", rare_in_solve, "^true: .*no interval", "Certified", slow=True),
     Case(
         "a bias that x1 hides, saa(8)",
         lambda: told(hidden_bias(bx.minibatch(bx.saa(8), 32))),

@@ -111,6 +111,24 @@ def lying(y: Any) -> Any:
 lying.defjvp(lambda primals, tangents: (lying(*primals), jnp.sum(primals[0] * tangents[0])))
 
 
+@jax.custom_vjp
+def scaled_by(r: Any, xi: Any) -> Any:
+    """A square whose derivative says 1 + xi / 2 of it: right on average, where xi has mean zero."""
+    return jnp.sum(r**2) / 2
+
+
+scaled_by.defvjp(
+    lambda r, xi: (scaled_by(r, xi), (r, xi)),
+    lambda kept, ct: (ct * kept[0] * (1 + kept[1] / 2), jnp.zeros_like(kept[1])),
+)
+
+
+def well(r: Any) -> Any:
+    """Convex where |r| < 1, and concave beyond."""
+    beyond = jnp.maximum(jnp.abs(r), 1.0)
+    return jnp.where(jnp.abs(r) < 1, r**2 / 2, 1.5 - 1 / beyond)
+
+
 def given(**constants: Any) -> str:
     """Constants that the problem does not have: g's curvature is 1."""
     return checked(plain(**constants))
@@ -127,6 +145,13 @@ def in_units(square: Any) -> str:
             f=lambda x, y, eta, xi: square(scaled(y) - xi), g=lambda x, y, eta, xi: jnp.sum((scaled(y) - x - eta) ** 2)
         )
     )
+
+
+def in_units_of_x(stopped: tuple[float, float]) -> str:
+    """x in units that differ by 1e6; of the derivative along each number this share is stopped."""
+    units, share = jnp.asarray([1e-3, 1e3]), jnp.asarray(stopped)
+    used = lambda x: (share * lax.stop_gradient(x) + (1 - share) * x) / units
+    return checked(plain(g=lambda x, y, eta, xi: jnp.sum((y - used(x) - eta) ** 2) / 2), units)
 
 
 def bent_follower(g: Any, **changes: Any) -> str:
@@ -213,6 +238,35 @@ REPORTS = (
         "a wrong custom derivative beside such units",
         lambda: in_units(lying),
         f"^FAILED: 1 .*{DIFFERENCES} +FAILED",
+        slow=True,
+    ),
+    Case("units of x that differ by 1e6", lambda: in_units_of_x((0.0, 0.0)), "^OK", "FAILED", slow=True),
+    *(
+        Case(
+            f"half a derivative along the {name} of them",
+            lambda stopped=stopped: in_units_of_x(stopped),  # type: ignore[misc]
+            f"^FAILED: 1 .*{DIFFERENCES} +FAILED",
+            slow=True,
+        )
+        for name, stopped in {"smaller": (0.5, 0.0), "larger": (0.0, 0.5)}.items()
+    ),
+    Case(
+        "a custom derivative whose factor is one on average over contexts",
+        lambda: checked(plain(f=lambda x, y, eta, xi: scaled_by(y - 1, xi))),
+        f"^FAILED: 2 .*{DIFFERENCES} +FAILED.*f has no jumps in y +FAILED",
+        slow=True,
+    ),
+    Case(
+        "f picks the largest number of y",
+        lambda: checked(plain(f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2 + 4.0 * jnp.argmax(y))),
+        "^FAILED: 1 .*f has no jumps in y +FAILED",
+        slow=True,
+    ),
+    Case(
+        "g convex near its minimum only",
+        lambda: bent_follower(well, init_y=lambda x, xi: x + 0.1),
+        "^OK so far: .*undecided: strongly convex in y.*another minimum",
+        "^OK: ",
         slow=True,
     ),
     Case(

@@ -52,6 +52,27 @@ def forgetful(shape: tuple[int, ...]) -> Any:
     return lambda key, *rest: jnp.asarray(rng.normal(size=shape))
 
 
+def tilted_where(xi: Any, data: Any) -> Any:
+    """The law of the outcomes is another in half of the contexts."""
+    etas, weights = stored().outcomes(xi)
+    return jax.tree.map(lambda a, b: jnp.where(xi.row % 2 == 0, a, b), tilted(xi, data), (etas, weights))
+
+
+MANY = 2000
+
+
+def many(draw: Any, **changes: Any) -> bx.Problem:
+    """2,000 numbered contexts, of which ``draw(key)`` says which is drawn."""
+    table = np.random.default_rng(0).normal(size=(MANY, 2))
+    at = lambda i, data: jnp.asarray(table)[i]
+    sample = lambda key, data: at(draw(key), data)
+    return plain(**{"sample_context": sample, "context_at": at, "n_contexts": MANY, **changes})
+
+
+def below(n: int) -> Any:
+    return lambda key: random.randint(key, (), 0, n)
+
+
 def nan_if(condition: Any) -> Any:
     return jnp.where(condition, jnp.nan, 1.0)
 
@@ -85,6 +106,24 @@ SAMPLERS = (
     law("weights that sum to one half", "^FAILED: 1 .*weights of support", support=halved),
     law("a negative weight", "^FAILED: .*weights of support", support=negative),
     law("outcomes of another law than listed", f"^FAILED: 1 .*{OUTCOMES}", support=tilted),
+    law("outcomes of another law in half of the contexts", f"^FAILED: 1 .*{OUTCOMES}", support=tilted_where),
+    Case(
+        "the last of forty contexts is never drawn",
+        lambda: rows(many(below(39), n_contexts=40)),
+        f"^FAILED: 1 .*{CONTEXTS}",
+    ),
+    Case("2,000 contexts, drawn rightly", lambda: rows(many(below(MANY))), "^OK: ", never="FAILED"),
+    Case("2,000 contexts, the first hundred drawn", lambda: rows(many(below(100))), f"^FAILED: 1 .*{CONTEXTS}"),
+    Case(
+        "2,000 contexts drawn, 600 of them numbered",
+        lambda: rows(many(below(MANY), n_contexts=600)),
+        f"^FAILED: 1 .*{CONTEXTS}.*are not listed",
+    ),
+    Case(
+        "2,000 contexts, standardised in one of two places",
+        lambda: rows(many(below(MANY), context_at=lambda i, data: many(below(MANY)).nth_context(i) / 3)),
+        f"^FAILED: 1 .*{CONTEXTS}.*are not listed",
+    ),
     Case(
         "a context that is not from its key",
         lambda: rows(plain(sample_context=forgetful((2,)))),

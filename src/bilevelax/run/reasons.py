@@ -15,15 +15,16 @@ def sentence(reason: str, look: Look, goal: float, stages: list[Stage], budget: 
     reached = f"{name_of(look)} is at most {high:.3g}, where {goal:.3g} was asked for"
     if not goal:
         reached = f"{name_of(look)} is at most {high:.3g} and was never told from zero at x1: give atol"
+    told = look.certificate.told[:1].lower() + look.certificate.told[1:]
     if math.isinf(high):
-        reached = look.certificate.told
+        reached = told
     texts = {
         "certified": f"Certified: {name_of(look)} is at most {high:.3g} with {sure} confidence; {goal:.3g} was asked "
         "for.",
         "budget": f"Out of time after {budget or 0:g} s: {reached}. Give more time or a larger tol.",
         "noise": f"Stalled by noise: {reached}; {m} contexts do not tell more. Give budget_seconds or a larger tol.",
-        "heavy tails": f"Heavy tails: {look.certificate.told}."
-        if look.certificate.told
+        "heavy tails": f"Heavy tails: {told}."
+        if told
         else f"Heavy tails: one context of {m} makes up {100 * SHARE:g} % or more of the squared gradients, "
         "so no interval holds. Clip or transform what the samplers return.",
         "not smooth": f"Not smooth: no step lowers F any more; {reached}. F has a kink there; smooth f or g.",
@@ -39,7 +40,7 @@ def sentence(reason: str, look: Look, goal: float, stages: list[Stage], budget: 
 def rare(tails: Tails, m: int) -> str:
     """Why no interval is given."""
     return (
-        f"few of {m} contexts carry the noise, {tails.effective:.1f} effective ones, so no interval holds. Draw rare "
+        f"Few of {m} contexts carry the noise, {tails.effective:.1f} effective ones, so no interval holds. Draw rare "
         "contexts more often and weight f, or clip what the samplers return"
     )
 

@@ -291,7 +291,7 @@ def test_what_is_not_supported_is_answered(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     said = capsys.readouterr().err
-    assert stopped.value.code == 2 and "A budget in money is not supported: give the units that fit" in said
+    assert stopped.value.code == 2 and "A budget is --capacity, with what a unit costs as --size" in said
     assert "No such option" not in said
     monkeypatch.setattr("sys.argv", ["bilevelax", "newsvendor", "evaluate", "m", "f.csv", "--pack", "6"])
     with pytest.raises(SystemExit):

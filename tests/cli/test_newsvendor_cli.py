@@ -295,7 +295,7 @@ def test_orders_in_packs():
     assert in_packs(orders, None, 9.0).tolist() == [[9.0, 9.0], [9.1, 15.0]]
     shared, room = (
         np.array([[3.6, 3.7, 2.7], [1.6, 1.5, 1.4]]),
-        lambda days, *units: Room(np.array(days), np.array(units)),
+        lambda days, *units, sizes=1.0: Room(np.array(days), np.array(units), np.full((2, 3), sizes)),
     )
     assert in_packs(shared, 1, 0.0, room([0, 1], 10.0, 9.0)).tolist() == [
         [3, 4, 3],
@@ -303,6 +303,8 @@ def test_orders_in_packs():
     ]  # the second is not full
     assert in_packs(shared, 1, 0.0, room([0, 0], 14.5)).tolist() == [[4, 4, 3], [1, 1, 1]]
     assert in_packs(shared, 2, 0.0, room([0, 1], 9.9, 4.5)).tolist() == [[2, 4, 2], [2, 2, 0]]
+    sized = room([0, 1], 14.5, 99.0, sizes=[2.0, 1.0, 2.0])  # 6 + 3 + 4 below, and 1.5 left: enough for the second
+    assert in_packs(shared, 1, 0.0, sized).tolist() == [[3, 4, 2], [2, 2, 1]]
     for pack, minimum, name in ((-1, 0.0, "pack"), (np.inf, 0.0, "pack"), (1, -1.0, "minimum")):
         with pytest.raises(ValueError, match=f"`--{name}` must be a"):
             in_packs(orders, pack, minimum)

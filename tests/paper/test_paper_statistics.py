@@ -1,8 +1,6 @@
 """Intervals, exponents, and what a target needs, from made-up records."""
 
 import itertools
-from types import SimpleNamespace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,29 +72,23 @@ def test_needed_amounts_grow_as_the_runs_say():
     assert amounts(late, "eta")[2].value == 3 * 200
 
 
-def test_the_fit_of_steps_in_K_and_eps_finds_exponents(monkeypatch):
-    """T = 3 K^0.5 eps^-4 over three sizes and two numbers of epochs, exactly."""
-
-    class Exact(NamedTuple):
-        eps: list
-        there: range
-        seeds: int
-        K: list
-
-        def needed_by(self, seeds, i):
-            return 3 * self.K[i] ** 0.5 * self.eps[i] ** -4.0
-
-    eps = [0.5, 0.25, 0.125]
-
-    def totals(records, problem, method, *, fewer):
-        return Exact(eps, range(3), 4, [table1.theorem_K(e, 2) - fewer for e in eps])
-
-    monkeypatch.setattr(table1, "totals", totals)
-    records = SimpleNamespace(settings={"plus": {"quadratic": 2}, "fewer": [0, 1]})
-    p, b = table1.fit_in_K(records, "quadratic", "RT-MLMC").values()
-    np.testing.assert_allclose([p.value, b.value], [-4, 0.5], rtol=1e-9)
-    one = SimpleNamespace(settings={"plus": {"quadratic": 2}, "fewer": []})
-    assert not table1.fit_in_K(one, "quadratic", "RT-MLMC")
+def test_steps_over_K_and_the_ratio_to_plain_sgd():
+    """T = 2 K eps^-4 with EpochSGD and twice as many with plain SGD, exactly: -4 over K, and 2."""
+    eps, of = [0.5, 0.25, 0.125], {"plus": 2, "c": 0.1, "eps": {"RT-MLMC": [], table1.PLAIN: []}}
+    rows = []
+    for method, times in (("RT-MLMC", 2.0), (table1.PLAIN, 4.0)):
+        for e, seed in ((e, seed) for e in eps for seed in range(9)):
+            T = times * table1.theorem_K(e, 2) * e**-4
+            falls = e**2 * np.exp(1 - 2 * np.arange(1, 51) / 50)  # eps^2 at half of the run
+            row = {"part": "totals", "problem": "quadratic", "method": method, "eps": e, "seed": seed}
+            counts = {"xi": 1.0, "eta": 1.0, "grad_f": 1.0, "grad_g": 1.0}
+            rows.append({**row, **counts, "every": 2 * T / 50, "mean_square": falls.tolist()})
+    records = Records(rows, {"settings": {"totals": {"quadratic": of}}})
+    found = table1.needed(records, "quadratic", "RT-MLMC")
+    np.testing.assert_allclose(found.effects[0], 0.0, atol=1e-9)
+    assert found.effects[1].value < -4.3 and found.seeds == 9 and not found.words["missed"]
+    np.testing.assert_allclose(table1.plain(records).effects[0], 2.0, rtol=1e-9)
+    assert table1.needed(records, "quadratic", "DL-SGD") is None
 
 
 def test_the_closed_form_of_wdro_si_is_the_gradient():

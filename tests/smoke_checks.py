@@ -99,6 +99,9 @@ def fig1(records):
     counted_meta(records)
     for method in ("DL-SGD", "RT-MLMC"):
         falling_curves(records, "own", method=method, steps="other")
+        assert {row["length"] for row in records.where(kind="end", method=method)} == {10.0, "raw"}
+    runs = {row["runs"] for row in records.where(kind="budget", length=10.0) if row["method"] != "MAML, tuned longer"}
+    assert runs == {3}, "as many for every method"
 
 
 def fig4(records):
@@ -135,7 +138,7 @@ CHECKS = {
     "table3": times,
     "tasks": tasks,
     "fig1": fig1,
-    "fig2": lambda records: falling_curves(records, "loss"),
+    "fig2": lambda records: falling_curves(records, "F", steps="other"),
     "fig3": fig3,
     "fig4": fig4,
     "sbo": contextual,

@@ -3,26 +3,30 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
+from optax import tree
 
 import bilevelax as bx
-from bilevelax.applications import meta_learning
+from bilevelax.applications import _softmax, meta_learning
 from bilevelax.applications._softmax import cross_entropy, everything
 from bilevelax.base.compiling import program
 from bilevelax.base.errors import require_choice
 from bilevelax.core import trees
 from bilevelax.core.problem import Key, Problem, X, Y
 from bilevelax.datasets import load_omniglot, load_tinyimagenet, meta_learning_arrays
-from bilevelax.exact.sample_average import newton_solver, of_stack
+from bilevelax.exact.sample_average import Average, newton_solver, of_stack, respond_on
 
 DATASETS = ("auto", "tinyimagenet", "omniglot", "synthetic")
 LAM = 2.0  # the paper's
 NORM = 10.0  # length of the features: kappa = 26 at lam = 2; the paper does not give it
+RAW = "raw"  # features as they are: of tinyImageNet 26 long in the mean, 40 at most
+HELD_OUT = 0.2  # share of the images of a class, half for tuning and half for the test
 ALL_TASKS, SMALL_TASKS = 20, 4  # in a dataset, and at scale smoke
 TASKS = 4  # in the minibatch of an upper iteration
 IMAGES = 8  # in each draw of a hypergradient, and in each gradient of MAML and BSVRB; EpochSGD draws single images
@@ -30,46 +34,68 @@ QUIET = "RT-MLMC, less noise"
 TERMS = 60  # N of the Neumann series with step 1/L (Algorithm 4): (1 - lam/L)^60 = 10 % is left out at curvature lam
 
 
+class Look(NamedTuple):
+    """What is known of an x after exact adaptation to every task, in the mean over tasks."""
+
+    F: Any
+    slope: Any  # |grad F|
+    tight: Any  # test loss
+    accuracy: Any  # on test images
+
+
 class Data(NamedTuple):
-    """Three problems with the same lower level; they differ in the images that f sees."""
+    """Three problems with the same lower level; they differ in the images that f sees: in ``fit`` those of g."""
 
     fit: Problem
     validate: Problem
     test: Problem
     x1: X
     source: str
+    first: Look  # at x1
 
 
-def features(dataset: str, small: bool) -> tuple[np.ndarray, np.ndarray, str]:
-    """(training, test) features of 20 tasks of 10 classes, and what they are; ``auto``: tinyImageNet if it is there."""
+REAL = {  # datasets, and what their features are
+    "tinyimagenet": (functools.cache(load_tinyimagenet), "tinyImageNet, EfficientNet-Lite0 features (not ResNet-18)"),
+    "omniglot": (functools.cache(partial(load_omniglot, "pca", dim=64)), "Omniglot, 64 principal components"),
+}
+
+
+def features(dataset: str, small: bool, seed: int) -> tuple[np.ndarray, np.ndarray, str]:
+    """(training, other) features of 20 tasks of 10 classes, split and grouped by the seed, and what they are;
+    ``auto``: tinyImageNet if it is there."""
     require_choice("dataset", "the meta-learning experiments", dataset, DATASETS)
-    if dataset in ("auto", "tinyimagenet"):
+    if dataset != "synthetic":
         try:
-            arrays = meta_learning_arrays(load_tinyimagenet())
-            return arrays.train, arrays.test, "tinyImageNet, EfficientNet-Lite0 features (not ResNet-18)"
+            read, source = REAL["tinyimagenet" if dataset == "auto" else dataset]
+            return *meta_learning_arrays(read(), seed=seed, held_out=HELD_OUT)[:2], source
         except ValueError:
-            if dataset == "tinyimagenet":
+            if dataset != "auto":
                 raise
-    if dataset == "omniglot":
-        arrays = meta_learning_arrays(load_omniglot("pca", dim=64))
-        return arrays.train, arrays.test, "Omniglot, 64 principal components"
     tasks, classes, images, d = (SMALL_TASKS, 3, 20, 6) if small else (ALL_TASKS, 10, 100, 64)
-    made = meta_learning.synthetic(tasks, classes, images, d, seed=0)
-    held_out = images // 10
-    return made[:, :, :-held_out], made[:, :, -held_out:], f"synthetic features, d = {d}"
+    order, training = np.random.default_rng(seed).permutation(images), round((1 - HELD_OUT) * images)
+    made = meta_learning.synthetic(tasks, classes, images, d, seed=0)[:, :, order]
+    return made[:, :, :training], made[:, :, training:], f"synthetic features, d = {d}"
 
 
-@functools.cache
-def load(dataset: str = "auto", small: bool = False) -> Data:
-    """Of tinyImageNet's 500 images of a class, 333 are for g, 67 for f, 50 for tuning and 50, its own, for the test."""
-    train, test, source = features(dataset, small)
-    n, validation = train.shape[2], test.shape[2]
-    upper = max(1, round((n - validation) / 6))
-    lower = train[:, :, : n - upper - validation]
-    parts = (train[:, :, n - upper - validation : n - validation], train[:, :, n - validation :], test)
-    fit, validate, scored = (meta_learning.make(lower, part, lam=LAM, norm=NORM, batch=1) for part in parts)
-    one = lambda app: dataclasses.replace(fit.problem, data=app.problem.data)  # equal functions share programs
-    return Data(fit.problem, one(validate), one(scored), fit.x1, source)
+def labelled(features: np.ndarray, norm: float | str, parts: int) -> _softmax.Labelled:
+    """Tasks (tasks, classes, images, d), each cut into so many with fewer images; features brought to this length."""
+    tasks, classes, images, d = features.shape
+    each = features[:, :, : images // parts * parts].reshape(tasks, classes, parts, -1, d).swapaxes(1, 2)
+    all_of = jnp.asarray(each.reshape(tasks * parts, classes, -1, d), float)
+    return meta_learning.labelled(_softmax.scaled(all_of, None if norm == RAW else float(norm), "meta_learning"))
+
+
+@functools.lru_cache(maxsize=12)
+def load(dataset: str = "auto", small: bool = False, seed: int = 0, norm: float | str = NORM, parts: int = 1) -> Data:
+    """Of tinyImageNet's 500 images of a class both levels draw from 400; 50 are for tuning and 50 for the test."""
+    train, other, source = features(dataset, small, seed)
+    half, x1 = other.shape[2] // 2, _softmax.centre(train.shape[1], train.shape[3])
+    rows, *others = (labelled(part, norm, parts) for part in (train, other[:, :, :half], other[:, :, half:]))
+    longest = max(float(jnp.max(jnp.sum(part.features**2, axis=-1))) for part in (rows, *others))
+    on = lambda part: _softmax.proximal_problem(_softmax.Tasks(rows, part), lam=LAM, batch=1, owner="meta_learning")
+    # L_g1 of all images is equal for all seeds: they share programs
+    fit, validate, test = (on(part).replace(L_g1=LAM + longest / 2) for part in (rows, *others))
+    return Data(fit, validate, test, x1, source, look(fit, test, x1))
 
 
 class Adaptation(NamedTuple):
@@ -80,11 +106,28 @@ class Adaptation(NamedTuple):
     draws: int = 1
 
 
+def on_all(problem: Problem, x: X, i: Any) -> Average:
+    """Task i with f and g in the mean over all images that they see."""
+    eta = everything(problem.data, i)
+    return of_stack(problem, x, i, jax.tree.map(lambda a: a[None], eta), jnp.ones(1), 1)
+
+
 def tight(key: Key, problem: Problem, x: X, i: Any) -> Y:
     """y* on all training images of the task, to a gradient 7e-5 of the first: the same for all methods."""
-    eta = everything(problem.data, i)
-    average = of_stack(problem, x, i, jax.tree.map(lambda a: a[None], eta), jnp.ones(1), 1)
-    return newton_solver()(average, problem.start(x, i), None).y
+    return newton_solver()(on_all(problem, x, i), problem.start(x, i), None).y
+
+
+@program()
+def look(fit: Problem, test: Problem, x: X) -> Look:
+    def one(i: jax.Array) -> Look:
+        average, sample = on_all(fit, x, i), everything(test.data, i).test
+        found = respond_on(average, fit.start(x, i), newton_solver())
+        y = found.solution.y
+        return Look(average.f(y), found.grad, cross_entropy(y, sample), _softmax.accuracy(y, sample))
+
+    each = lax.map(one, jnp.arange(fit.n_contexts, dtype=jnp.int32))
+    means: Look = jax.tree.map(lambda a: jnp.mean(a, 0), each)
+    return means._replace(slope=tree.norm(means.slope))
 
 
 def by_epochs(key: Key, problem: Problem, x: X, i: Any, K: Any) -> Y:
@@ -135,7 +178,7 @@ def by_K(name: str, K: int) -> Method:
     return Method(name, f"K = {K}", bx.minibatch(estimator, TASKS, mode), Adaptation(by_epochs, (K,)))
 
 
-dl, rt, quiet = (functools.partial(by_K, name) for name in ("DL-SGD", "RT-MLMC", QUIET))
+dl, rt, quiet = (partial(by_K, name) for name in ("DL-SGD", "RT-MLMC", QUIET))
 
 
 @functools.cache

@@ -254,8 +254,9 @@ def best(trials: Sequence[Trial], kinds: Sequence[str]) -> Rule:
 
 
 def both_rules(trials: Sequence[Trial]) -> dict[str, Rule]:
-    """The paper's rule and the best other one."""
-    return {"paper": best(trials, ("paper",)), "other": best(trials, ("constant", "adam"))}
+    """The paper's rule and the best other one, of those that were tried."""
+    kinds = {"paper": ("paper",), "other": ("constant", "adam")}
+    return {name: best(trials, of) for name, of in kinds.items() if any(trial.rule.kind in of for trial in trials)}
 
 
 def tuning_rows(trials: Sequence[Trial], *more: str, **columns: Any) -> list[dict[str, Any]]:

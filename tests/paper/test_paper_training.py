@@ -82,13 +82,24 @@ def test_scores_are_those_of_the_application_and_of_maml():
     np.testing.assert_allclose(again["W"], y["W"], rtol=1e-12)
 
 
-def test_tuning_and_test_images_are_never_trained_on():
-    data = meta.load("synthetic", small=True)
+def test_both_levels_see_the_same_images_and_tuning_and_test_images_are_never_trained_on():
+    data, other = (meta.load("synthetic", small=True, seed=seed) for seed in (0, 1))
     rows = lambda rows: {tuple(row) for row in np.asarray(rows.features).reshape(-1, rows.features.shape[-1])}
-    parts = [rows(data.fit.data.train), *(rows(p.data.test) for p in (data.fit, data.validate, data.test))]
+    parts = [rows(data.fit.data.train), *(rows(p.data.test) for p in (data.validate, data.test))]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 4 * 3 * 20
+    assert rows(data.fit.data.test) == parts[0] and [len(part) for part in parts] == [4 * 3 * n for n in (16, 2, 2)]
     for problem in (data.validate, data.test):
         assert rows(problem.data.train) == parts[0]
+    assert rows(other.test.data.test) != parts[2], "another seed is another split"
+    assert other.fit.L_g1 == data.fit.L_g1, "and the same program"
+
+
+def test_raw_features_are_left_as_they_are():
+    raw, scaled = (meta.load("synthetic", small=True, norm=norm) for norm in (meta.RAW, 5.0))
+    lengths = [np.linalg.norm(data.fit.data.train.features, axis=-1) for data in (raw, scaled)]
+    np.testing.assert_allclose(lengths[1], 5.0, rtol=1e-6)
+    assert lengths[0].std() > 0.1
+    assert raw.fit.L_g1 >= meta.LAM + lengths[0].max() ** 2 / 2 * (1 - 1e-6)
 
 
 WIDTHS, D = (4,), 3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bilevelax.diagnostics.tails import Tails, alike, tails_of
+from bilevelax.diagnostics.tails import DRAWS, EFFORT, LOOKS, Tails, alike, draws_for, tails_of
 
 EQUAL = np.ones((32, 32))
 
@@ -40,3 +40,10 @@ def test_rounding_is_no_rare_context():
     assert tails_of(lanes, np.ones(8192)).heavy
     assert not tails_of(lanes, np.ones(8192), hidden).heavy
     assert tails_of(1e4 * lanes, np.ones(8192), hidden).heavy, "what is no rounding counts"
+
+
+def test_quick_looks_draw_less_where_draws_are_expensive():
+    """All looks together make 2^27 numbers at most, but for one draw in each, which is the least."""
+    assert draws_for(1) == draws_for(512) == DRAWS
+    assert draws_for(1024) == 16 == EFFORT // (LOOKS * 1024)
+    assert draws_for(10**6) == 1

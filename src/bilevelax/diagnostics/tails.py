@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ SCOUTS = 8  # contexts looked at quickly, for each one whose gradient is estimat
 QUICK = 4096  # numbers in x and y, up to which a quick look is quick
 AT_ONCE = 64
 LOOKS, DRAWS = 8192, 32  # at contexts, for who certifies on a sample of them; of eta in each
+EFFORT = 2**27  # numbers that drawing for these looks may make on its way: less than a second
 ENOUGH, MET = 4096, 2.0  # contexts of a sample that are looked at themselves; effective ones that it then must hold
 ROUNDING = 100  # times eps: gradients that differ by less are alike
 
@@ -89,10 +91,15 @@ def scouted(key: Key, problem: Problem, x: X, n: int, draws: int = 1) -> jax.Arr
 
 
 # what it takes is the time of compiling
-quick_looks = program("at once", static_argnames=("n", "draws"))(scouted)
+quick_looks = partial(program("at once", static_argnames=("n", "draws")), straight=False)(scouted)
 
 
-def few_of_sample(key: Key, problem: Problem, x: X, m: int) -> Tails | None:
+def draws_for(work: int) -> int:
+    """Of eta in each of the looks, where a draw makes so many numbers on its way: few where draws are expensive."""
+    return int(np.clip(EFFORT // (LOOKS * max(work, 1)), 1, DRAWS))
+
+
+def few_of_sample(key: Key, problem: Problem, x: X, m: int, draws: int = DRAWS) -> Tails | None:
     """The tails of m contexts by quick looks at many more, where too few of the m carry the noise; else None.
 
     Fewer than 16, or a sixteenth of them where m is small. Of `ENOUGH` contexts those who took them know better: only
@@ -100,7 +107,7 @@ def few_of_sample(key: Key, problem: Problem, x: X, m: int) -> Tails | None:
     """
     if not scouts_of(problem, x, m):
         return None
-    tails = tails_of(np.zeros(m), np.asarray(quick_looks(key, problem, x, n=LOOKS, draws=DRAWS)))
+    tails = tails_of(np.zeros(m), np.asarray(quick_looks(key, problem, x, n=LOOKS, draws=draws)))
     least = min(LEAST, m / LEAST) if m < ENOUGH else MET
     return tails if tails is not None and tails.effective < least else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -15,11 +16,11 @@ from bilevelax.base.errors import RunStopped
 from bilevelax.core.estimate import Cost
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.host import flat, unflat
-from bilevelax.diagnostics.tails import ENOUGH, Tails, few_of_sample
+from bilevelax.diagnostics.tails import ENOUGH, Tails, draws_for, few_of_sample
 from bilevelax.exact.unsolved import MANY, tell
 from bilevelax.exact.unsolved import sentence as no_minimum
 from bilevelax.problems.reduced import reduced_to
-from bilevelax.run.lanes import LANES, SAMPLES
+from bilevelax.run.lanes import LANES, SAMPLES, work_of_lane
 from bilevelax.run.looks import Look, look_at, without_interval
 from bilevelax.run.quasi_newton import descent, no_curvature, stationarity
 from bilevelax.run.reasons import notes, rare, sentence
@@ -163,12 +164,13 @@ class Solving:
         if self.first:
             self.record(point.debiased(), look)
         first, steps, ended = look, 0, point
-        if self.first and self.verdict(look, sample) is None:
+        reason = self.verdict(look, sample) if self.first else None
+        if self.first and reason is None:
             steps, ended = self.descend(sample, point.debiased() if self.debias else point, look)
             look = self.judged(ended, sample) if sample.exact else look  # nothing is random: no fresh draws are needed
             self.reason = self.reason or (self.verdict(look, sample) if sample.exact else None)
         elif self.first:
-            self.reason = self.verdict(look, sample)
+            self.reason = reason
         self.look, self.cost = look, self.cost + sample.cost
         self.stages.append(self.stage(sample, first, ended, steps, self.evaluations - before, self.seconds - began))
         if self.reason is None:
@@ -195,8 +197,13 @@ class Solving:
     def rarely_met(self, m: int, exact: bool) -> bool:
         """Are there contexts so rare that m are too few for an interval? Quick looks at many more tell."""
         key = random.fold_in(random.fold_in(self.key, ROLE_TAILS), len(self.stages))
-        self.tails = None if exact else few_of_sample(key, self.problem, self.tree_of(self.x), m)
+        self.tails = None if exact else few_of_sample(key, self.problem, self.tree_of(self.x), m, self.quick_draws)
         return self.tails is not None
+
+    @cached_property
+    def quick_draws(self) -> int:
+        """Of eta in a quick look."""
+        return draws_for(work_of_lane(self.problem, self.key) // SAMPLES if self.problem.source is None else 1)
 
     def misled(self, look: Look, sample: Sample) -> bool:
         """Is the bias of n samples, which halving takes away, so large that what is left of it may count too?

@@ -23,6 +23,7 @@ TOP = 20  # largest of all, at least, that the tail's index is read from
 SCOUTS = 8  # contexts looked at quickly, for each one whose gradient is estimated
 QUICK = 4096  # numbers in x and y, up to which a quick look is quick
 AT_ONCE = 64
+ROLE = 2**31 + 5  # beyond every stage and restart of `solve`: samples are addressed by (key, stage)
 LOOKS, DRAWS = 8192, 32  # at contexts, for who certifies on a sample of them; of eta in each
 EFFORT = 2**27  # numbers that drawing for these looks may make on its way: less than a second
 ENOUGH, MET = 4096, 2.0  # contexts of a sample that are looked at themselves; effective ones that it then must hold
@@ -90,8 +91,13 @@ def scouted(key: Key, problem: Problem, x: X, n: int, draws: int = 1) -> jax.Arr
     return lax.map(one, jnp.arange(n, dtype=jnp.int32), batch_size=min(n, AT_ONCE))
 
 
+def looked(key: Key, stage: np.uint32, problem: Problem, x: X, draws: int) -> jax.Array:
+    """`scouted`, with a key of its own for each stage."""
+    return scouted(random.fold_in(random.fold_in(key, ROLE), stage), problem, x, LOOKS, draws)
+
+
 # what it takes is the time of compiling
-quick_looks = partial(program("at once", static_argnames=("n", "draws")), straight=False)(scouted)
+quick_looks = partial(program("at once", static_argnames="draws"), straight=False)(looked)
 
 
 def draws_for(work: int) -> int:
@@ -99,7 +105,7 @@ def draws_for(work: int) -> int:
     return int(np.clip(EFFORT // (LOOKS * max(work, 1)), 1, DRAWS))
 
 
-def few_of_sample(key: Key, problem: Problem, x: X, m: int, draws: int = DRAWS) -> Tails | None:
+def few_of_sample(key: Key, stage: int, problem: Problem, x: X, m: int, draws: int) -> Tails | None:
     """The tails of m contexts by quick looks at many more, where too few of the m carry the noise; else None.
 
     Fewer than 16, or a sixteenth of them where m is small. Of `ENOUGH` contexts those who took them know better: only
@@ -107,7 +113,7 @@ def few_of_sample(key: Key, problem: Problem, x: X, m: int, draws: int = DRAWS) 
     """
     if not scouts_of(problem, x, m):
         return None
-    tails = tails_of(np.zeros(m), np.asarray(quick_looks(key, problem, x, n=LOOKS, draws=draws)))
+    tails = tails_of(np.zeros(m), np.asarray(quick_looks(key, np.uint32(stage), problem, x, draws=draws)))
     least = min(LEAST, m / LEAST) if m < ENOUGH else MET
     return tails if tails is not None and tails.effective < least else None
 

@@ -37,7 +37,6 @@ BELOW = 0.5  # descent stops where the sample's gradient is that much of its noi
 ROOM = 4  # a stage whose noise is below goal / ROOM lets the next look certify
 ITERATIONS = 300  # of a stage; ten times as many where it is the last one
 FAR = 1e6  # from x1, in units of 1 + |x1|: F has no minimum
-ROLE_TAILS = 2**31 + 5  # beyond every stage and restart: samples are addressed by (key, stage)
 
 
 class Wanted(NamedTuple):
@@ -196,8 +195,8 @@ class Solving:
 
     def rarely_met(self, m: int, exact: bool) -> bool:
         """Are there contexts so rare that m are too few for an interval? Quick looks at many more tell."""
-        key = random.fold_in(random.fold_in(self.key, ROLE_TAILS), len(self.stages))
-        self.tails = None if exact else few_of_sample(key, self.problem, self.tree_of(self.x), m, self.quick_draws)
+        stage, x = len(self.stages), self.tree_of(self.x)
+        self.tails = None if exact else few_of_sample(self.key, stage, self.problem, x, m, self.quick_draws)
         return self.tails is not None
 
     @cached_property

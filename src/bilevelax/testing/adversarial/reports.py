@@ -236,8 +236,8 @@ REPORTS = (
     Case("units of y that differ by 1e12", lambda: in_units(lambda e: jnp.sum(e**2)), "^OK", "FAILED", slow=True),
     Case(
         "a wrong custom derivative beside such units",
-        lambda: in_units(lying),
-        f"^FAILED: 1 .*{DIFFERENCES} +FAILED",
+        lambda: in_units(lying),  # whose values change as its derivative does not say, as at a jump
+        f"^FAILED: 2 .*first: {DIFFERENCES}.*{DIFFERENCES} +FAILED.*f has no jumps in y +FAILED",
         slow=True,
     ),
     Case("units of x that differ by 1e6", lambda: in_units_of_x((0.0, 0.0)), "^OK", "FAILED", slow=True),
@@ -258,7 +258,9 @@ REPORTS = (
     ),
     Case(
         "f picks the largest number of y",
-        lambda: checked(plain(f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2 + 4.0 * jnp.argmax(y))),
+        lambda: checked(
+            plain(f=lambda x, y, eta, xi: jnp.sum((y - xi) ** 2) / 2 + 4.0 * jnp.argmax(y).astype(y.dtype))
+        ),
         "^FAILED: 1 .*f has no jumps in y +FAILED",
         slow=True,
     ),

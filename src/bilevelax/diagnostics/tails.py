@@ -12,7 +12,7 @@ from jax import lax, random
 from optax import tree
 
 from bilevelax.base.compiling import program
-from bilevelax.base.effective import LEAST, participating
+from bilevelax.base.effective import LEAST, ROUNDING, least_of, participating
 from bilevelax.core import trees
 from bilevelax.core.problem import Key, Problem, X
 from bilevelax.diagnostics.contexts import takes_every
@@ -27,7 +27,6 @@ ROLE = 2**31 + 5  # beyond every stage and restart of `solve`: samples are addre
 LOOKS, DRAWS = 8192, 32  # at contexts, for who certifies on a sample of them; of eta in each
 EFFORT = 2**27  # numbers that drawing for these looks may make on its way: less than a second
 ENOUGH, MET = 4096, 2.0  # contexts of a sample that are looked at themselves; effective ones that it then must hold
-ROUNDING = 100  # times eps: gradients that differ by less are alike
 
 
 class Tails(NamedTuple):
@@ -114,7 +113,7 @@ def few_of_sample(key: Key, stage: int, problem: Problem, x: X, m: int, draws: i
     if not scouts_of(problem, x, m):
         return None
     tails = tails_of(np.zeros(m), np.asarray(quick_looks(key, np.uint32(stage), problem, x, draws=draws)))
-    least = min(LEAST, m / LEAST) if m < ENOUGH else MET
+    least = least_of(m) if m < ENOUGH else MET
     return tails if tails is not None and tails.effective < least else None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax, random
 
 from bilevelax.base.compiling import program
-from bilevelax.base.effective import LEAST, participating
+from bilevelax.base.effective import ROUNDING, least_of, participating
 from bilevelax.base.errors import require_integer, require_key, require_share
 from bilevelax.base.quantiles import student
 from bilevelax.core.problem import Key, Problem, X, Xi, Y
@@ -25,7 +25,6 @@ EVALUATED_AT_ONCE = 32  # contexts solved at once
 ROWS_AT_ONCE = 16_384  # samples that they add up at once
 CONTEXTS = 1000  # looked at by default, in all
 FEW_CONTEXTS = 4 * CONTEXTS  # contexts that are all looked at by default, twice where their outcomes must be drawn
-ROUNDING = 100  # times eps: costs that differ by less are alike
 TRUSTED = 2  # times F's size or spread: larger corrections are not of the order that they assume
 STORED = 16_384  # contexts with stored outcomes that are all looked at by default
 
@@ -163,7 +162,7 @@ def tell_of_rare_contexts(costs: np.ndarray, plan: Plan, eps: float) -> None:
     squares = (costs - costs.mean()) ** 2
     if plan.exact or plan.each or not squares.max() > (ROUNDING * eps * np.abs(costs).max()) ** 2:
         return
-    if (effective := participating(squares)) < min(LEAST, plan.n / LEAST):
+    if (effective := participating(squares)) < least_of(plan.n):
         warnings.warn(
             f"The interval of evaluate may be too short: few of {plan.n} contexts carry the noise, {effective:.1f} "
             "effective ones. Raise `n`, or draw rare contexts more often and weight f.",

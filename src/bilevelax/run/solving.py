@@ -163,13 +163,11 @@ class Solving:
         if self.first:
             self.record(point.debiased(), look)
         first, steps, ended = look, 0, point
-        reason = self.verdict(look, sample) if self.first else None
-        if self.first and reason is None:
+        self.reason = self.verdict(look, sample) if self.first else None
+        if self.first and self.reason is None:
             steps, ended = self.descend(sample, point.debiased() if self.debias else point, look)
             look = self.judged(ended, sample) if sample.exact else look  # nothing is random: no fresh draws are needed
             self.reason = self.reason or (self.verdict(look, sample) if sample.exact else None)
-        elif self.first:
-            self.reason = reason
         self.look, self.cost = look, self.cost + sample.cost
         self.stages.append(self.stage(sample, first, ended, steps, self.evaluations - before, self.seconds - began))
         if self.reason is None:

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.special
 from common import median, publish
 from newsvendor_rolling import SETS, B, H, paid
 
+from bilevelax.base.statistics import mean
 from bilevelax.sklearn import RobustNewsvendor
 
 BEFORE = {"learning_rate": 3e-3, "weight_decay": 1.0}
@@ -55,12 +55,8 @@ def run(quick: bool = False) -> None:
     for name, penalty, series in kinds(quick):
         before, now = ([cost(X, y, penalty, **rates) for X, y in series] for rates in (BEFORE, {}))
         logs = np.log([new[0] / old[0] for old, new in zip(before, now, strict=True)])
-        reach = float("nan")
-        if len(logs) > 1:
-            reach = float(scipy.special.stdtrit(len(logs) - 1, 0.975) * logs.std(ddof=1) / len(logs) ** 0.5)
-        ratio = {
-            key: float(np.exp(logs.mean() + part)) for key, part in (("ratio", 0.0), ("low", -reach), ("high", reach))
-        }
+        told = mean(logs) if len(logs) > 1 else (logs.mean(), np.nan, np.nan)
+        ratio = {key: float(np.exp(part)) for key, part in zip(("ratio", "low", "high"), told, strict=True)}
         counts = {"series": len(series), "of them cheaper": int((logs < 0).sum())}
         seconds = {"CPU s before": median([c for _, c in before]), "CPU s now": median([c for _, c in now])}
         rows.append({"set": name, "penalty": str(penalty), **counts, **ratio, **seconds})

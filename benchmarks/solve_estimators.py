@@ -9,6 +9,7 @@ is compared is the descent. A copy in results/benchmarks keeps the rows that wer
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -21,7 +22,6 @@ from unittest import mock
 import jax
 import numpy as np
 import optax
-import scipy.special
 from common import median, publish
 from jax import random
 from newsvendor_linear import table
@@ -32,6 +32,7 @@ from bilevelax.applications._robust_linear import rule
 from bilevelax.applications._softmax import centre
 from bilevelax.applications.instrumental_variables import demand_design, grid, sales
 from bilevelax.applications.sinkhorn_dro import linear_problem_of
+from bilevelax.base.statistics import mean
 from bilevelax.sklearn import (
     IVRegressor,
     MetaClassifier,
@@ -237,10 +238,8 @@ def alone(name: str, seeds: int) -> list[dict[str, Any]]:
 
 def paired(gain: np.ndarray) -> dict[str, float]:
     """Their mean with its 95 % interval."""
-    reach, n = float("nan"), len(gain)
-    if n > 1:
-        reach = float(scipy.special.stdtrit(n - 1, 0.975) * gain.std(ddof=1) / n**0.5)
-    return {"difference": float(gain.mean()), "low": float(gain.mean()) - reach, "high": float(gain.mean()) + reach}
+    value, low, high = mean(gain) if len(gain) > 1 else (float(gain.mean()), math.nan, math.nan)
+    return {"difference": value, "low": low, "high": high}
 
 
 def row(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from bilevelax.applications import quadratic
-from bilevelax.base.totals import Totals as Totals
+from bilevelax.base.totals import Totals
 from bilevelax.core.estimate import Estimator
 from bilevelax.core.problem import Problem, X
 from bilevelax.run.records.cells import rounded

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bilevelax.base.totals import Totals
 from bilevelax_paper import stationarity, timing
 from bilevelax_paper.item import Records
 from bilevelax_paper.items import table1
 from bilevelax_paper.items.tasks import amounts, needed
-from bilevelax_paper.stationarity import Totals
 from bilevelax_paper.timing import spread_of_levels
 
 

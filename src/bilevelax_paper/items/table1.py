@@ -14,12 +14,13 @@ import numpy as np
 
 import bilevelax as bx
 from bilevelax.base.statistics import Interval, bootstrap
+from bilevelax.base.totals import Totals
 from bilevelax_paper import epochs, figures, lemma2, stationarity
 from bilevelax_paper import lemma2_claims as estimates
 from bilevelax_paper.claims import Found, Rule, claims_of, where
 from bilevelax_paper.item import Cell, Config, Drawn, Records, Row
 from bilevelax_paper.items import tasks
-from bilevelax_paper.stationarity import BEYOND, COUNTS, Known, Problems, Totals, theorem_K
+from bilevelax_paper.stationarity import BEYOND, COUNTS, Known, Problems, theorem_K
 
 CONFIG = Config.read(__file__)
 N_TOTALS, FIRST, TASKS = 12, 6, 2000  # terms of the series; K at which both methods take the same steps

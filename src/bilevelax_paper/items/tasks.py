@@ -19,11 +19,12 @@ from jax import random
 import bilevelax as bx
 from bilevelax.base.statistics import Interval
 from bilevelax.base.text_table import three_digits
+from bilevelax.base.totals import Totals
 from bilevelax.run.records.cells import rounded
 from bilevelax_paper import figures
 from bilevelax_paper.claims import Found, Rule, claims_of
 from bilevelax_paper.item import Cell, Config, Drawn, Records, Row, Table
-from bilevelax_paper.stationarity import SECONDS, Totals, square_of
+from bilevelax_paper.stationarity import SECONDS, square_of
 from bilevelax_paper.training import Trajectories, lanes, seed_keys, trajectories
 
 LAM, NOISE, D = 2.0, 0.5, 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -244,7 +245,7 @@ REPORTS = (
     *(
         Case(
             f"half a derivative along the {name} of them",
-            lambda stopped=stopped: in_units_of_x(stopped),  # type: ignore[misc]
+            partial(in_units_of_x, stopped),
             f"^FAILED: 1 .*{DIFFERENCES} +FAILED",
             slow=True,
         )
